@@ -34,6 +34,7 @@ template <class T, int Tiles, bool Gated, int Warps, int Step>
 struct linear_pass_config {
   using type = T;
   static constexpr int tiles = Tiles, warps = Warps, step = Step;
+  static constexpr int row_halves = 2;  // of x, 8 rows each: at most
   static constexpr bool gated = Gated, weight_is_constant = false;
   static constexpr int tiles_of_group = Gated ? 2 : 1, groups = Tiles / tiles_of_group;
   using sum_tile = st_fl<kRows, kGroup>;
@@ -207,61 +208,108 @@ struct linear_sums {
   }
 };
 
-// An element of a product, of its sum: with its row's scale and its bias.
+// What a thread writes of a pass: in some rows of y a column of each group, or of every few. At the
+// end of a pass nothing is left to hide a latency: so what comes from memory comes while the pass
+// is multiplied, and all sums of a row are on their way at once (6144 × 4096, 16 rows: 3.80 TB/s,
+// not 3.65 element by element).
 template <class Config>
-KITTENS_DEVICE float product_of(const linear_arguments& p, float sum, int feature, float scale) {
+class written_columns {
   using T = typename Config::type;
-  const auto* bias = static_cast<const T*>(p.tensors.bias);
-  if constexpr (Config::weight::kRowScaled) {
-    const auto* of_weight = static_cast<const float*>(p.tensors.weight_scale);
-    scale *= arch::load_global(of_weight + feature) * Config::weight::kFactor;
-  }
-  sum *= scale;
-  return bias == nullptr ? sum : sum + convert<float>(arch::load_global(bias + feature));
-}
+  static constexpr int kThreads = Config::warps * kWarp, kMostRows = 8 * Config::row_halves;
+  static constexpr int kRowThreads = kMostRows * kGroup;  // with one column of each group
+  static constexpr int kSides = kThreads > kRowThreads ? kThreads / kRowThreads : 1;
+  static constexpr int kRowsAtOnce = kThreads / kGroup / kSides;
+  static constexpr int kTurns = (kMostRows + kRowsAtOnce - 1) / kRowsAtOnce;
+  static constexpr int kTiles = Config::tiles_of_group;
+  static constexpr int kGroups = (Config::groups + kSides - 1) / kSides;
 
-// Writes the columns of y of a pass, whose sums all warps have shared. At the end of a pass nothing
-// is left to hide a latency: so a thread has one column of each tile, and all that it adds up is on
-// its way at once (6144 × 4096, 16 rows: 3.79 TB/s, not 3.66 column by column).
-template <class Config>
-KITTENS_DEVICE void write_columns(linear_sums_shared<Config>& shared, const linear_arguments& p,
-                                  const block_groups<Config>& mine, int pass) {
-  using T = typename Config::type;
-  const auto* residual = static_cast<const T*>(p.tensors.residual);
-  auto& of_warp = shared.of_warp[pass % Config::sum_buffers];
-  constexpr int kThreads = Config::warps * kWarp, kTiles = Config::tiles_of_group;
-  int thread = arch::thread_id();
-  if constexpr (Config::sum_buffers > 1) {  // while others go on, in turn
-    thread = (thread + pass * kWarp) % kThreads;
+ public:
+  KITTENS_DEVICE written_columns(const linear_arguments& p, const block_groups<Config>& mine,
+                                 int pass)
+      : p_(p), pass_(pass), groups_(mine.count_of(pass)), first_(mine.first_of(pass)) {
+    int thread = arch::thread_id();
+    if constexpr (Config::sum_buffers > 1) {  // while others go on, in turn
+      thread = (thread + pass * kWarp) % kThreads;
+    }
+    col_ = thread % kGroup;
+    row_ = thread / kGroup % kRowsAtOnce;
+    side_ = thread / kGroup / kRowsAtOnce;
+    load_of_columns();
+    if (p.tensors.residual == nullptr) return;
+    for_each([&](int turn, int i, int64_t at) {
+      residual_[turn][i] = arch::load_global(static_cast<const T*>(p.tensors.residual) + at);
+    });
   }
-  const int col = thread % kGroup, groups = mine.count_of(pass), tiles = kTiles * groups;
-#pragma unroll 1
-  for (int row = thread / kGroup; row < p.rows; row += kThreads / kGroup) {
-    float sums[Config::tiles] = {};
+
+  // Of the sums that all warps have shared.
+  KITTENS_DEVICE void write(linear_sums_shared<Config>& shared) const {
+    auto& of_warp = shared.of_warp[pass_ % Config::sum_buffers];
+    float sums[kTurns][kGroups * kTiles] = {};
 #pragma unroll
-    for (int tile = 0; tile < Config::tiles; ++tile) {
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const int row = row_of(turn);
+      if (row >= p_.rows) break;
+      const float scale = scale_of(shared, p_, row);
 #pragma unroll
-      for (int w = 0; w < Config::warps; ++w) {
-        sums[tile] += arch::load_shared(&of_warp[w][tile < tiles ? tile : 0](row, col));
+      for (int i = 0; i < kGroups * kTiles; ++i) {
+        const int group = group_of(i / kTiles);
+        const int tile = kTiles * (group < groups_ ? group : 0) + i % kTiles;
+#pragma unroll
+        for (int w = 0; w < Config::warps; ++w) {
+          sums[turn][i] += arch::load_shared(&of_warp[w][tile](row, col_));
+        }
+        sums[turn][i] *= Config::weight::kRowScaled ? scale * scale_[i] : scale;
+        if (p_.tensors.bias != nullptr) sums[turn][i] += convert<float>(bias_[i]);
       }
     }
-    const float scale = scale_of(shared, p, row);
+    for_each([&](int turn, int i, int64_t at) {
+      float y = sums[turn][kTiles * i];
+      if constexpr (Config::gated) y = y / (1.0f + expf(-y)) * sums[turn][kTiles * i + 1];
+      if (p_.tensors.residual != nullptr) y += convert<float>(residual_[turn][i]);
+      arch::store_global(static_cast<T*>(p_.tensors.y) + at, convert<T>(y));
+    });
+  }
+
+ private:
+  KITTENS_DEVICE int row_of(int turn) const { return row_ + turn * kRowsAtOnce; }
+  KITTENS_DEVICE int group_of(int i) const { return side_ + i * kSides; }
+  KITTENS_DEVICE int feature_of(int i) const { return (first_ + group_of(i)) * kGroup + col_; }
+  KITTENS_DEVICE bool has(int i) const {
+    return group_of(i) < groups_ && feature_of(i) < p_.out_features;
+  }
+  // What its columns' rows of the weight are scaled by, and their bias.
+  KITTENS_DEVICE void load_of_columns() {
+    const auto* scales = static_cast<const float*>(p_.tensors.weight_scale);
+    const auto* bias = static_cast<const T*>(p_.tensors.bias);
 #pragma unroll
-    for (int group = 0; group < Config::groups; ++group) {
-      const int feature = (mine.first_of(pass) + group) * kGroup + col;
-      if (group >= groups || feature >= p.out_features) continue;
-      float y = product_of<Config>(p, sums[kTiles * group], feature, scale);
-      if constexpr (Config::gated) {
-        const float up =
-            product_of<Config>(p, sums[kTiles * group + 1], p.out_features + feature, scale);
-        y = y / (1.0f + expf(-y)) * up;
+    for (int i = 0; i < kGroups * kTiles; ++i) {
+      if (!has(i / kTiles)) continue;
+      const int row = i % kTiles * p_.out_features + feature_of(i / kTiles);  // of the weight
+      if constexpr (Config::weight::kRowScaled) {
+        scale_[i] = arch::load_global(scales + row) * Config::weight::kFactor;
       }
-      const int64_t at = int64_t{row} * p.out_features + feature;
-      if (residual != nullptr) y += convert<float>(arch::load_global(residual + at));
-      arch::store_global(static_cast<T*>(p.tensors.y) + at, convert<T>(y));
+      if (bias != nullptr) bias_[i] = arch::load_global(bias + row);
     }
   }
-}
+  // f(turn, i, the element of y), of those that there are.
+  template <class F>
+  KITTENS_DEVICE void for_each(const F& f) const {
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+#pragma unroll
+      for (int i = 0; i < kGroups; ++i) {
+        if (row_of(turn) >= p_.rows || !has(i)) continue;
+        f(turn, i, int64_t{row_of(turn)} * p_.out_features + feature_of(i));
+      }
+    }
+  }
+
+  const linear_arguments& p_;
+  int pass_, groups_, first_;
+  int row_, side_, col_;
+  T residual_[kTurns][kGroups], bias_[kGroups * kTiles] = {};
+  float scale_[kGroups * kTiles] = {};
+};
 
 // What a block does. `feed` gives a warp its steps, one after the other:
 //   feed.take(factors, tiles)   the next one, whose tiles are asked for
@@ -273,6 +321,7 @@ KITTENS_DEVICE void multiply_groups(linear_sums_shared<Config>& shared, const li
   linear_norm<Config, Sums::row_halves> norm;
   for (int pass = 0; pass < mine.passes(); ++pass) {
     const int tiles = mine.count_of(pass) * Config::tiles_of_group;
+    const written_columns<Config> columns(p, mine, pass);
     sums.clear();
     for (int step = arch::warp_id(); step < p.steps; step += Config::warps) {
       linear_factors<Config> factors;
@@ -287,7 +336,7 @@ KITTENS_DEVICE void multiply_groups(linear_sums_shared<Config>& shared, const li
     sums.share(shared.of_warp[pass % Config::sum_buffers][arch::warp_id()], tiles);
     if (normalized && pass == 0) norm.share(shared);
     group<Config::warps>::sync(1);
-    write_columns(shared, p, mine, pass);
+    columns.write(shared);
     // Before the next pass's sums; of two buffers, this one's next sums come behind the next
     // pass's.
     if constexpr (Config::sum_buffers == 1) group<Config::warps>::sync(1);

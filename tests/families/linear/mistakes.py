@@ -65,8 +65,8 @@ MISTAKES = (
     ),
     in_pass(
         "sums_are_read_early",
-        "    group<Config::warps>::sync(1);\n    write_columns(",
-        "    write_columns(",
+        "    group<Config::warps>::sync(1);\n    columns.write(",
+        "    columns.write(",
         ORDERED,
     ),
     in_pass(
@@ -89,8 +89,8 @@ MISTAKES = (
     ),
     in_pass(
         "up_has_the_bias_of_gate",
-        "p.out_features + feature, scale);\n      y = y /",
-        "feature, scale);\n      y = y /",
+        "const int row = i % kTiles * p_.out_features + feature_of(i / kTiles);",
+        "const int row = feature_of(i / kTiles);",
         WRONG,
     ),
     in_linear(
@@ -101,20 +101,38 @@ MISTAKES = (
     ),
     in_pass(
         "gates_are_not_gated",
-        "y = y / (1.0f + expf(-y)) * up;",
-        "y = y * up;",
+        "y = y / (1.0f + expf(-y)) * sums",
+        "y = y * sums",
         WRONG,
     ),
     in_pass(
         "columns_past_the_last_are_written",
-        "    if (feature >= p.out_features) continue;\n",
-        "",
+        "return group_of(i) < groups_ && feature_of(i) < p_.out_features;",
+        "return group_of(i) < groups_;",
         ".",
     ),
     in_pass(
         "the_residual_is_that_of_the_first_row",
-        "arch::load_global(residual + at)",
-        "arch::load_global(residual + feature)",
+        "static_cast<const T*>(p.tensors.residual) + at)",
+        "static_cast<const T*>(p.tensors.residual) + feature_of(i))",
+        WRONG,
+    ),
+    in_pass(
+        "threads_write_groups_that_others_have",
+        "groups_(mine.count_of(pass)), first_(",
+        "groups_(Config::groups), first_(",
+        ".",
+    ),
+    in_pass(
+        "the_bias_of_the_first_group",
+        "bias_[i] = arch::load_global(bias + row)",
+        "bias_[i] = arch::load_global(bias + row % kGroup)",
+        WRONG,
+    ),
+    in_pass(
+        "rows_of_one_turn_alone",
+        "return row_ + turn * kRowsAtOnce;",
+        "return row_;",
         WRONG,
     ),
     in_pass(
@@ -235,8 +253,8 @@ MISTAKES = (
     ),
     in_pass(
         "scales_of_rows_are_left_out",
-        "    scale *= arch::load_global(of_weight + feature) * Config::weight::kFactor;\n",
-        "",
+        "Config::weight::kRowScaled ? scale * scale_[i] : scale",
+        "scale",
         WRONG,
     ),
     in_linear(
