@@ -20,13 +20,15 @@ struct quantized_factor {
   typename Weight::scale scale[2];
 };
 
-// A warp's sums of 16 rows of the weight, and all rows of x.
+// A warp's sums of 16 rows of the weight, and all rows of x. Every other two rows have their halves
+// exchanged: of lanes that store two share a bank, not four, and of those that read two rows none.
 template <int Rows>
 struct quantized_sum_tile {
-  static constexpr int kPitch = kGroup + 2;  // two lanes that store have a bank, not four
-  float sums[Rows][kPitch];
+  float sums[Rows][kGroup];
 
-  KITTENS_DEVICE float& operator()(int row, int col) { return sums[row][col]; }
+  KITTENS_DEVICE float& operator()(int row, int col) {
+    return sums[row][col ^ row / 2 % 2 * (kGroup / 2)];
+  }
 };
 
 // RowHalves: of 8 rows of x, as many as there are at most.
