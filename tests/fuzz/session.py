@@ -133,6 +133,8 @@ def _work(plan: Plan, first: int, step: int, end: float, out: Connection) -> Non
     """A process: cases first, first + step, …; says which one it begins, and what became of it."""
     prepare(plan.setting)
     torch.set_num_threads(1)
+    if plan.setting.device == "cuda":  # what torch keeps for later is missing to the others
+        torch.cuda.set_per_process_memory_fraction(0.9 / step)
     runner = Runner(plan.setting, plan.control)
     last = first + step * RENEWED if plan.setting.backend == "simulator" else None
     for number, op, seed in plan.numbered(first, step):

@@ -17,9 +17,9 @@ from tests.fuzz.judge import brought_back, lost_to_underflow
 from thunderkittens.testing import tolerance
 
 OPS = ("mamba2",)
-# A GPU's cases: of several chunks, packed, which the others are too short for; and one whose y is
-# above float16's range before its gate.
-LARGE = (6, 810000196)
+# A GPU's cases: of several chunks, packed, which the others are too short for; one whose y is above
+# float16's range before its gate; and one whose y has a gradient there that is near zero.
+LARGE = (6, 810000196, 7000359)
 # Of which factors underflow, or decays have large exponents: cases that were wrong once.
 AT_THE_ENDS = (14254, 14269, 14326, 14350, 14390)
 # Sums of products of the others leave float16's range, of which the docstring speaks.
@@ -146,13 +146,22 @@ def roundings_between(
 ) -> dict[str, Tensor | float]:
     """Of what goes from one part of mamba2 to another as a tensor of x's dtype.
 
-    With z that is y, and the gradient that comes back for it; with D of channels y before D x, dx
-    in two parts, each rounded, and D's before it is a sum: each of its products, which near zero is
-    off by half a step of the dtype that x and D make, however small it is.
+    With z that is y, and the gradient that comes back for it, which near zero are off by half a
+    step of the dtype, however small they are; with D of channels y before D x, dx in two parts,
+    each rounded, and D's before it is a sum: each of its products, which near zero is off by half a
+    step of the dtype that x and D make.
     """
     count = case.z + 2 * (case.d == 2)
     unit = torch.finfo(case.dtype).eps / 2
     between: dict[str, Tensor | float] = {n: count * unit * size for n, size in sizes.items()}
+    if case.z:
+        half, z, dy = tolerance.floor(case.dtype) / 2, inputs[6].double(), inputs[9].double()
+        plain = dataclasses.replace(case, z=False)
+        d_final = None if inputs[10] is None else torch.zeros_like(inputs[10])
+        of_half = (*inputs[:6], None, *inputs[7:9], torch.full_like(dy, half), d_final)
+        lost = cases.sizes(plain, of_half)
+        lost |= {"y": half * z.abs(), "dz": 1.1 * half * dy.abs(), "final_state": 0.0}
+        between = {name: off + lost[name] for name, off in between.items()}
     if case.d == 2:
         products = inputs[0].numel() // inputs[5].numel()
         step = tolerance.floor(torch.promote_types(case.dtype, inputs[5].dtype))
