@@ -63,6 +63,9 @@ def test_figures_in_readmes_words_are_the_records(found):
     assert f"with torch's, {1e3 * step['torch']:.0f} ms, and" in README
     compiled = f"{1e3 * step['torch.compile']:.0f} ms under `torch.compile`, after "
     assert f"{compiled}{warm_up['torch.compile']:.0f} s of warm-up" in README
+    step = records.results(found["generate"])[0].seconds
+    generated = f"takes {1e3 * step[harness.OURS]:.2f} ms a token; by transformers' eager model, "
+    assert f"{generated}{1e3 * step['transformers']:.1f}." in README
     cases, fastest, near = headline.memory_bound(found)
     assert (
         f"in {fastest} of {cases} cases, and reach nine tenths of a copy's rate in {near}" in README

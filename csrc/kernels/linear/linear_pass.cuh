@@ -187,7 +187,6 @@ KITTENS_DEVICE float scale_of(const linear_sums_shared<Config>& shared, const li
 // The sums of one warp in a pass.
 template <class Config>
 struct linear_sums {
-  static constexpr int row_halves = 2;
   rt_fl<kRows, kGroup> of_tile[Config::tiles];
 
   KITTENS_DEVICE void clear() {
@@ -318,7 +317,7 @@ KITTENS_DEVICE void multiply_groups(linear_sums_shared<Config>& shared, const li
                                     const block_groups<Config>& mine, Feed& feed) {
   const bool normalized = p.tensors.norm_weight != nullptr;
   Sums sums;
-  linear_norm<Config, Sums::row_halves> norm;
+  linear_norm<Config, Config::row_halves> norm;
   for (int pass = 0; pass < mine.passes(); ++pass) {
     const int tiles = mine.count_of(pass) * Config::tiles_of_group;
     const written_columns<Config> columns(p, mine, pass);

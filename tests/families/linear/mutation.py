@@ -40,6 +40,9 @@ UNREAD = "squares that nobody reads"
 SOONER = "what is asked for before the wait only comes sooner"
 ONE_BY_ONE = "element by element is right, too, and slower"
 IN_L2 = "nothing depends on what is in the L2"
+ABSENT = "of rows or groups that there are not, which nobody writes"
+HALVES = "both halves of x's rows, of which the second has sums that nobody reads"
+NEXT_BLOCK = "the next block writes over it, unless blocks run backwards: the op's tests notice it"
 
 LISTED: tuple[Listed, ...] = (
     Listed(OF_HOPPER, "", "term [12]/2 (less|more)", TUNING),
@@ -92,6 +95,29 @@ LISTED: tuple[Listed, ...] = (
     Listed(OF_PASS, "linear_sums::clear", "bound shifted", NOT_BOUNDED),
     Listed(OF_PASS, "linear_sums::add", "guard always|bound (1|2)/2 shifted", UNUSED),
     Listed(OF_PASS, "linear_sums::share", "guard always|bound (1|2)/2 shifted", UNUSED),
+    Listed(
+        "quantized_linear_feed.cuh",
+        "quantized_sum_tile::operator()",
+        "subscript 2/2 next|term 1/3 (less|more)|term 2/3 less|term 3/3 more",
+        "each element has a place of its own then, too",
+    ),
+    Listed(OF_PASS, "linear_pass_config", "start 1/2 more", ABSENT),
+    *(
+        Listed(OF_PASS, f"linear_norm::{name}", "guard never|limit less|bound 3/3 shifted", HALVES)
+        for name in ("add_squares", "multiply")
+    ),
+    Listed(
+        OF_PASS,
+        "written_columns",
+        "term [12]/3 .*|term 3/3 less|bound shifted|branch more",
+        "threads have other columns, or places for more",
+    ),
+    Listed(OF_PASS, "written_columns::written_columns", "bound shifted|limit (less|more)", TUNING),
+    Listed(OF_PASS, "written_columns::write", "guard 1/3 never|bound (1|2)/5 shifted", ABSENT),
+    Listed(OF_PASS, "written_columns::write", "guard 2/3 always", "no bias is one of zeros"),
+    Listed(OF_PASS, "written_columns::has", "bound 1/2 shifted", NEXT_BLOCK),
+    Listed(OF_PASS, "written_columns::load_of_columns", "bound shifted", NOT_BOUNDED),
+    Listed(OF_PASS, "written_columns::for_each", "bound (1|2)/3 shifted", NOT_BOUNDED),
     Listed(OF_PASS, "multiply_groups", "guard (3|4)/4 always", UNREAD),
     Listed(OF_PASS, "multiply_groups", "barrier number (1|2)/2 more", ANY_BARRIER),
     Listed(OF_ROWS_PRODUCER, "", "term [12]/2 (less|more)", TUNING),
