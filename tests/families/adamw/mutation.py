@@ -19,6 +19,7 @@ HOST_SIDE = (f"{_FOLDER}/adamw_launch.cuh",)
 LISTED: tuple[Listed, ...] = (
     Listed("adamw_norm.cuh", "adamw_norm", "limit 4/4 more", "all lanes have the total"),
     Listed("adamw_table.cuh", "for_each_part", "bound 3/3 shifted", "a part of no elements"),
+    Listed("adamw_update.cuh", "update_chunk", "bound shifted", "a pass of no elements"),
     Listed("adamw_table.cuh", "ends_last", "start (less|more)", "lane 0's alone is read"),
     Listed(
         "stochastic_rounding.cuh",

@@ -25,7 +25,7 @@ TARGETS = {
     "kernels/linear_attention/linear_attention_generic_tile.cuh": (GENERIC, GENERIC_ANCHORS),
     "kernels/linear_attention/linear_attention_part_states.cuh": (PAIRS,),
     "kernels/linear_attention/linear_attention_scores.cuh": (PROGRAM,),
-    "kernels/linear_attention/linear_attention_state.cuh": (PROGRAM,),
+    "kernels/linear_attention/linear_attention_state.cuh": (PROGRAM, PAIRS),
     "kernels/linear_attention/linear_attention_stream.cuh": (PROGRAM, PAIRS),
     "kernels/linear_attention/linear_attention_tile.cuh": (PROGRAM, PAIRS),
     "kernels/linear_attention/linear_attention_values.cuh": (GENERIC,),
