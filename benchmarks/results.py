@@ -37,8 +37,8 @@ What [the records of the last GPU runs](records) hold, written by `python -m ben
 `make bench` measures again, and skips peers that are not installed. TB/s are the bytes that any
 implementation must move, TFLOP/s the operations that it must do, per time. Beside each figure
 stands what the machine itself does in the same run: a copy of as many bytes, or a large matrix
-product. Every result was checked against float64 before it was timed. The best figure of a line is
-bold. What was tried, predicted and measured on the way is told in {notes}."""
+product. Every op's result was checked against float64 before it was timed. The best figure of a
+line is bold. What was tried, predicted and measured on the way is told in {notes}."""
 
 
 def row(cells: list[str]) -> str:
