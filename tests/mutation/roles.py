@@ -27,8 +27,8 @@ SEAM = {
         "barrier": "sync_block sync_warp named_barrier_sync cluster_sync",
         "fence": "fence_async_proxy fence_async_proxy_global wgmma_fence fence_mbarrier_init",
         "commit": "cp_async_commit bulk_commit wgmma_commit",
-        "copy": "cp_async tma_load tma_load_multicast tma_store tma_store_add bulk_load bulk_store "
-        "bulk_copy_cluster",
+        "copy": "cp_async cp_async_evict_first tma_load tma_load_evict_first tma_load_multicast "
+        "tma_store tma_store_add bulk_load bulk_store bulk_copy_cluster",
         "init": "mbarrier_init",
         "exchange": "atomic_exchange atomic_add atomic_max atomic_min atomic_cas",
         "registers": "raise_registers lower_registers",

@@ -63,6 +63,8 @@ __global__ void memory(void* p) {
   cp_async<4>(s, p);
   cp_async<8>(s, p, thread_id() < 3);
   cp_async<16>(s, p);
+  cp_async_evict_first(s, p);
+  cp_async_evict_first(s, p, thread_id() < 3);
   cp_async_commit();
   cp_async_wait<1>();
 }
@@ -124,6 +126,7 @@ template <class... C>
 __device__ void tensors_of(const tensor_map& map, mbarrier* full, C... c) {
   uint8_t* s = dynamic_shared();
   tma_load(s, &map, full, c...);
+  tma_load_evict_first(s, &map, full, c...);
   tma_load_multicast(s, &map, full, 3, c...);
   tma_store(&map, s, c...);
   tma_store_add(&map, s, c...);

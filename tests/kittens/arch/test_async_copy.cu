@@ -12,27 +12,32 @@ using testing::run;
 namespace {
 
 // Threads at odd places read nothing, and get zeros.
-template <int Bytes>
+template <int Bytes, bool EvictFirst>
 __global__ void copies(const uint8_t* in, uint8_t* out) {
   const int i = arch::thread_id();
   uint8_t* shared = arch::dynamic_shared();
   const bool reads = i % 2 == 0;
-  arch::cp_async<Bytes>(shared + i * Bytes, reads ? in + i * Bytes : nullptr, reads);
+  const uint8_t* from = reads ? in + i * Bytes : nullptr;
+  if constexpr (EvictFirst) {
+    arch::cp_async_evict_first(shared + i * Bytes, from, reads);
+  } else {
+    arch::cp_async<Bytes>(shared + i * Bytes, from, reads);
+  }
   arch::cp_async_commit();
   arch::cp_async_wait<0>();
   arch::sync_block();
-  const int from = (i + 2) % arch::block_threads();
-  for (int b = 0; b < Bytes; ++b) out[i * Bytes + b] = shared[from * Bytes + b];
+  const int other = (i + 2) % arch::block_threads();
+  for (int b = 0; b < Bytes; ++b) out[i * Bytes + b] = shared[other * Bytes + b];
 }
 
-template <int Bytes>
+template <int Bytes, bool EvictFirst = false>
 void check_copies() {
   constexpr int kThreads = 64;
   std::vector<uint8_t> in(kThreads * Bytes);
   for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<uint8_t>(i * 11 + 1);
   const buffer<uint8_t> from(in), to(in.size());
-  run(copies<Bytes>, {.grid = {1}, .block = {kThreads}, .shared_bytes = kThreads * Bytes},
-      from.data(), to.data());
+  run(copies<Bytes, EvictFirst>,
+      {.grid = {1}, .block = {kThreads}, .shared_bytes = kThreads * Bytes}, from.data(), to.data());
   const std::vector<uint8_t> got = to.get();
   for (int i = 0; i < kThreads * Bytes; ++i) {
     const int at = (i + 2 * Bytes) % (kThreads * Bytes);
@@ -44,6 +49,7 @@ TEST(copies_of_4_8_and_16_bytes) {
   check_copies<4>();
   check_copies<8>();
   check_copies<16>();
+  check_copies<16, /*EvictFirst=*/true>();
 }
 
 constexpr int kStages = 3;

@@ -48,7 +48,7 @@ struct shared {
 };
 
 // One tile to floats.
-template <class Tile>
+template <class Tile, bool EvictFirst>
 __global__ void fetch(const __grid_constant__ tma_map<Tile> map, coord at, float* out) {
   auto& s = *reinterpret_cast<shared<Tile>*>(arch::dynamic_shared());
   if (laneid() == 0) {
@@ -56,7 +56,11 @@ __global__ void fetch(const __grid_constant__ tma_map<Tile> map, coord at, float
     tma::prefetch_map(map);
     tma::prefetch(map, at);
     expect_bytes(s.full, tma::bytes<Tile>);
-    tma::load_async(s.tile, map, s.full, at);
+    if constexpr (EvictFirst) {
+      tma::load_async_evict_first(s.tile, map, s.full, at);
+    } else {
+      tma::load_async(s.tile, map, s.full, at);
+    }
   }
   arch::sync_warp();
   wait(s.full, 0);
@@ -83,7 +87,7 @@ __global__ void deliver(const __grid_constant__ tma_map<Tile> map, coord at, con
 
 constexpr coord kPlaces[] = {{0, 0, 0, 0}, {0, 1, 1, 0}, {1, 0, 0, 1}, {1, 2, 1, 1}};
 
-template <class Tile>
+template <class Tile, bool EvictFirst = false>
 void check_loads() {
   using T = typename Tile::dtype;
   const tensor<T> x = cut_tensor<Tile>();
@@ -92,8 +96,8 @@ void check_loads() {
   const auto map = tma_map<Tile>::of(x.view(in.data()));
   for (const coord at : kPlaces) {
     const buffer<float> out(size_t{Tile::num_elements});
-    run(fetch<Tile>, {.grid = {1}, .block = {32}, .shared_bytes = sizeof(shared<Tile>)}, map, at,
-        out.data());
+    run(fetch<Tile, EvictFirst>, {.grid = {1}, .block = {32}, .shared_bytes = sizeof(shared<Tile>)},
+        map, at, out.data());
     testing::check_tile<Tile>(out.get(), [&](int r, int c) {
       const int row = int(at.r) * Tile::rows + r, col = int(at.c) * Tile::cols + c;
       if (!x.has(row, col)) return 0.0f;
@@ -161,6 +165,7 @@ TEST(stores_that_add) {
 
 TEST(tiles_of_256_rows) {
   check_loads<st_bf<256, 64>>();
+  check_loads<st_bf<256, 64>, /*EvictFirst=*/true>();
   check_stores<st_bf<256, 64>, false>();
 }
 

@@ -13,6 +13,9 @@
 //                                     the call is not reached: a null pointer is not fenced
 //   tma_load(dst, map, full, c0, …)   the box at (c0, …), innermost first, in elements, to shared
 //                                     memory
+//   tma_load_evict_first(dst, map, full, c0, …)
+//                                     the same with L2::evict_first: the L2 evicts its lines before
+//                                     others
 //   tma_load_multicast(dst, map, full, blocks, c0, …)
 //                                     the same to the same place in each block of the cluster whose
 //                                     bit is set, counted on its barrier

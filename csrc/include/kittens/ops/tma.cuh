@@ -66,6 +66,16 @@ KITTENS_DEVICE void load_async(S& dst, const tma_map<M>& src, semaphore& full, c
   });
 }
 
+// The same with L2::evict_first: what is read once leaves the L2 to what is read again, such as
+// other operands, and code.
+template <shared_tile S, class M>
+KITTENS_DEVICE void load_async_evict_first(S& dst, const tma_map<M>& src, semaphore& full,
+                                           coord at) {
+  detail::for_each_chunk<S, M>(at, [&](int i, int c, int r, int d, int b) {
+    arch::tma_load_evict_first(&dst.data[i], &src.map, &full.barrier, c, r, d, b);
+  });
+}
+
 // The rows from `row` on of a sequence (types/tma_map.cuh): load_async(tile, map, full, origin,
 // row, head), store_async(map, tile, origin, row, head); of a head's columns, those from `column`.
 template <shared_tile S>

@@ -33,6 +33,14 @@ struct tma_map {
   static tma_map of(const G& tensor) {
     return of_first_rows(tensor, Tile::rows);
   }
+  // `tiles` tiles are copied at once, which lie one below the other in the tensor, and one behind
+  // the other in shared memory, as in an array: to its first one, and tma::bytes of each arrive.
+  // Fewer and larger copies: 2 KB a copy 4.1 TB/s from an H200's L2, 4 KB 4.7 (linear).
+  template <global_tensor G>
+  static tma_map of_tiles(const G& tensor, int tiles) {
+    static_assert(Tile::chunks == 1 && Tile::rows % 8 == 0, "rows lie one behind the other");
+    return of_first_rows(tensor, tiles * Tile::rows);
+  }
   // Of a tile's rows the first are copied, and tma::bytes_of_row each is what arrives; the others
   // stay as they are.
   template <global_tensor G>

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kittens/arch/keywords.cuh"
+#include "kittens/arch/ptx/eviction.cuh"
 #include "kittens/arch/shared.cuh"
 
 namespace kittens::arch {
@@ -23,6 +24,13 @@ KITTENS_DEVICE void cp_async(void* dst, const void* src, bool predicate = true) 
                  "r"(read)
                  : "memory");
   }
+}
+
+KITTENS_DEVICE void cp_async_evict_first(void* dst, const void* src, bool predicate = true) {
+  asm volatile(
+      "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared_address(dst)),
+      "l"(__cvta_generic_to_global(src)), "r"(predicate ? 16 : 0), "l"(detail::evict_first_policy())
+      : "memory");
 }
 
 KITTENS_DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }

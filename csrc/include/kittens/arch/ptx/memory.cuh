@@ -14,6 +14,7 @@
 
 #include "kittens/arch/keywords.cuh"
 #include "kittens/arch/memory.cuh"
+#include "kittens/arch/ptx/eviction.cuh"
 
 namespace kittens::arch {
 namespace detail {
@@ -21,13 +22,6 @@ namespace detail {
 // One register tuple per access size. The 1-byte form travels in a 16-bit register.
 template <int Bytes>
 struct access;
-
-// PTX ISA, Data Movement and Conversion Instructions: createpolicy.
-KITTENS_DEVICE uint64_t evict_last_policy() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
 
 // PTX ISA, Data Movement and Conversion Instructions: ld, ld.global.nc; st. L1::no_allocate: the
 // line is not kept in the L1.

@@ -7,6 +7,7 @@
 #include <cuda.h>
 
 #include "kittens/arch/keywords.cuh"
+#include "kittens/arch/ptx/eviction.cuh"
 #include "kittens/arch/shared.cuh"
 #include "kittens/arch/tma.cuh"
 
@@ -39,6 +40,21 @@ KITTENS_DEVICE void tma_load(void* dst, const tensor_map* map, mbarrier* full, C
                ".shared::cluster.global.tile.mbarrier::complete_tx::bytes [%5], [%6, " list \
                "], [%7];" ::KITTENS_COORDINATES,                                            \
                "r"(shared_address(dst)), "l"(map), "r"(shared_address(full))                \
+               : "memory")
+  KITTENS_OF_RANK(sizeof...(C), KITTENS_LOAD)
+#undef KITTENS_LOAD
+}
+
+template <class... C>
+  requires tensor_coordinates<C...>
+KITTENS_DEVICE void tma_load_evict_first(void* dst, const tensor_map* map, mbarrier* full, C... c) {
+  const int at[5] = {static_cast<int>(c)...};
+#define KITTENS_LOAD(dim, list)                                                           \
+  asm volatile("cp.async.bulk.tensor" dim                                                 \
+               ".shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint" \
+               " [%5], [%6, " list "], [%7], %8;" ::KITTENS_COORDINATES,                  \
+               "r"(shared_address(dst)), "l"(map), "r"(shared_address(full)),             \
+               "l"(detail::evict_first_policy())                                          \
                : "memory")
   KITTENS_OF_RANK(sizeof...(C), KITTENS_LOAD)
 #undef KITTENS_LOAD

@@ -13,6 +13,11 @@ KITTENS_DEVICE void cp_async(void* dst, const void* src, bool predicate = true, 
   sim::stay_on_stack();
 }
 
+KITTENS_DEVICE void cp_async_evict_first(void* dst, const void* src, bool predicate = true,
+                                         KITTENS_CALL_SITE) {
+  cp_async<16>(dst, src, predicate, site);
+}
+
 KITTENS_DEVICE void cp_async_commit() { sim::cp_async_commit(); }
 
 template <int N>

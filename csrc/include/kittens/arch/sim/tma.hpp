@@ -41,6 +41,13 @@ KITTENS_DEVICE void tma_load(detail::located<void> dst, const tensor_map* map, m
 
 template <class... C>
   requires tensor_coordinates<C...>
+KITTENS_DEVICE void tma_load_evict_first(detail::located<void> dst, const tensor_map* map,
+                                         mbarrier* full, C... c) {
+  tma_load(dst, map, full, c...);
+}
+
+template <class... C>
+  requires tensor_coordinates<C...>
 KITTENS_DEVICE void tma_load_multicast(detail::located<void> dst, const tensor_map* map,
                                        mbarrier* full, uint16_t blocks, C... c) {
   sim::tma_load_multicast(dst.pointer, map, full, blocks, detail::to_coordinates(c...), dst.site);
