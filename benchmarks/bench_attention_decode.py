@@ -144,6 +144,7 @@ def cases(quick: bool = False) -> Iterator[Case]:
             expected=expected,
             contenders=CONTENDERS,
             resident=shape.cache_bytes(),
+            in_graph=True,
         )
 
 

@@ -99,6 +99,7 @@ def cases(quick: bool = False) -> Iterator[Case]:
             expected=partial(expected, gated=gated),
             contenders={who: partial(call, gated=gated) for who, call in contenders.items()},
             resident=moved,
+            in_graph=True,
         )
 
 

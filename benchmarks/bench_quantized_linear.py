@@ -94,6 +94,7 @@ def cases(quick: bool = False) -> Iterator[Case]:
                 expected=expected,
                 contenders={OURS: ours, "torch": torch_dense, "torch.compile": compiled_formula},
                 resident=moved + 2 * width * columns,
+                in_graph=True,
             )
 
 

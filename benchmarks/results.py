@@ -22,9 +22,9 @@ from benchmarks.report import columns, figure_text, file_name
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "RESULTS.md"
 METHODS = {  # how a Result's `method` begins: what RESULTS.md says of it
-    "CUDA graph": "Where our call takes under 30 µs, all are timed as replays of a CUDA graph over "
-    "rotating buffers.",
-    "median": "Where it takes 30 µs or more, each call runs alone with the L2 cache flushed.",
+    "CUDA graph": "Where our call takes under 30 µs, and always of what decoding steps consist of, "
+    "all are timed as replays of a CUDA graph over rotating buffers.",
+    "median": "Where else it takes 30 µs or more, each call runs alone with the L2 cache flushed.",
     "sustained": "Where FLOPs are the limit, contenders run in turn under lasting load.",
     "host time": "Host times are taken with the GPU's queue empty.",
     "token to token": "Generating is timed on the host, from token to token: a run's median.",

@@ -79,6 +79,18 @@ def test_short_calls_are_timed_in_a_graph():
     assert "graph" in result.method
 
 
+def test_what_runs_in_a_graph_is_timed_in_one_however_long_it_takes(monkeypatch):
+    copies = []
+    monkeypatch.setattr(
+        harness, "copy_rate", lambda work, graph, timer: copies.append(graph) or 4.0
+    )
+    clock = Clock(1e-3)
+    of_graph = dataclasses.replace(case(**{OURS: doubled(), "peer": doubled()}), in_graph=True)
+    result = harness.measure(of_graph, clock)
+    assert (clock.graphs, copies) == (2, [True])
+    assert "graph" in result.method
+
+
 def test_a_wrong_result_of_ours_is_an_error_and_is_not_timed():
     clock = Clock(1e-3)
     with pytest.raises(WrongResult, match="double 1024 fp32: output 0 of thunderkittens"):

@@ -41,6 +41,7 @@ class Gpu:
     def __init__(self, monkeypatch):
         self.now = self.free = 0.0  # the host's clock, and when all that is queued is done
         self.captured = None  # seconds of launches that a graph has captured
+        self.reads = 0  # of all that replaces what is in the L2 cache
         self.reserved = self.cached = 0  # bytes that torch has, and of those the ones not in use
         self.cleared = 0.0  # when the driver has cleared what was freed; until then all is slower
         gpu = self
@@ -58,6 +59,10 @@ class Gpu:
         class Flush:
             def zero_(self):
                 gpu.launch(80e-6)
+
+            def sum(self):
+                gpu.reads += 1
+                gpu.launch(60e-6)
 
         class Stream:
             def wait_stream(self, other):
@@ -143,7 +148,8 @@ def test_graph_time_is_that_of_one_of_its_calls(monkeypatch):
         gpu.launch(seconds)
 
     calls = [functools.partial(slow_host, x) for x in (3e-6, 5e-6, 7e-6)]
-    assert timing.graph_time(lambda: calls) == pytest.approx(5e-6)
+    assert timing.graph_time(lambda: calls, repeats=7) == pytest.approx(5e-6)
+    assert gpu.reads == 7
 
 
 def test_graph_time_is_not_that_of_a_driver_that_clears_memory(monkeypatch):
