@@ -73,8 +73,8 @@ class decode_loader {
     const auto* from = static_cast<const cache_type*>(cache) +
                        key_head_of<Config>(at.key_head) * strides.head + column;
     const auto copy = [&](int first, const cache_type* row) {
-      arch::cp_async<16>(&tile.data[detail::moved_index<tile_type>(to, first, 0)], row,
-                         first + r >= unseen && first + r < end);
+      arch::cp_async_evict_first(&tile.data[detail::moved_index<tile_type>(to, first, 0)], row,
+                                 first + r >= unseen && first + r < end);
     };
     const bool reads = (kRead == kRuns || run < kRead) && (kWarp % kRuns == 0 || r < kRowsAtOnce);
     if (p.tiles_are_runs) {

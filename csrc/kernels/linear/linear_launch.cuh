@@ -8,6 +8,14 @@
 
 namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
 
+// Whether a block has a pass of so many groups: whole ones, or its last one.
+template <class Config>
+bool has_pass_of(int groups, int all, int blocks) {
+  const int least = all / blocks, most = host::ceil_div(all, blocks);
+  if (groups == Config::groups) return most >= groups;
+  return least % Config::groups == groups || most % Config::groups == groups;
+}
+
 template <class Config>
 void launch_linear_form(const linear_params& params, host::stream s) {
   using T = typename Config::type;
@@ -19,12 +27,17 @@ void launch_linear_form(const linear_params& params, host::stream s) {
   const auto* weight = static_cast<const T*>(params.tensors.weight);
   linear_tma_arguments<Config> a{};
   a.x = decltype(a.x)::of_first_rows(matrix(params.tensors.x, p.rows, p.x_stride), int(p.rows));
-  a.weight = decltype(a.weight)::of(matrix(weight, p.out_features, p.weight_stride));
-  if constexpr (Config::gated) {
-    a.up = decltype(a.up)::of(
-        matrix(weight + p.out_features * p.weight_stride, p.out_features, p.weight_stride));
-  }
   set_arguments<Config>(a, params);
+  for (int groups = 1; groups <= Config::groups; ++groups) {
+    if (!has_pass_of<Config>(groups, a.groups, params.blocks)) continue;
+    using map = tma_map<typename Config::weight_tile>;
+    const auto of_rows_from = [&](int64_t row) {
+      const T* const rows = weight + row * p.weight_stride;
+      return map::of_tiles(matrix(rows, p.out_features, p.weight_stride), groups);
+    };
+    a.weight[groups - 1] = of_rows_from(0);
+    if constexpr (Config::gated) a.up[groups - 1] = of_rows_from(p.out_features);
+  }
   const constant_parts<Config> constant(params);
   host::launch_programmatic(linear<Config>,
                             {.grid = {params.blocks},

@@ -207,12 +207,12 @@ struct linear_sums {
   }
 };
 
-// What a thread writes of a pass: in some rows of y a column of each group, or of every few. At the
-// end of a pass nothing is left to hide a latency: so what comes from memory comes while the pass
-// is multiplied, and all sums of a row are on their way at once (6144 × 4096, 16 rows: 3.80 TB/s,
-// not 3.65 element by element).
+// The epilogue of a pass: a thread writes in some rows of y a column of each group, or of every
+// few. Nothing is left there to hide a latency: so what comes from memory comes while the pass is
+// multiplied, and all sums of a row are on their way at once (6144 × 4096, 16 rows: 3.80 TB/s, not
+// 3.65 element by element).
 template <class Config>
-class written_columns {
+class linear_epilogue {
   using T = typename Config::type;
   static constexpr int kThreads = Config::warps * kWarp, kMostRows = 8 * Config::row_halves;
   static constexpr int kRowThreads = kMostRows * kGroup;  // with one column of each group
@@ -223,7 +223,7 @@ class written_columns {
   static constexpr int kGroups = (Config::groups + kSides - 1) / kSides;
 
  public:
-  KITTENS_DEVICE written_columns(const linear_arguments& p, const block_groups<Config>& mine,
+  KITTENS_DEVICE linear_epilogue(const linear_arguments& p, const block_groups<Config>& mine,
                                  int pass)
       : p_(p), pass_(pass), groups_(mine.count_of(pass)), first_(mine.first_of(pass)) {
     int thread = arch::thread_id();
@@ -320,7 +320,7 @@ KITTENS_DEVICE void multiply_groups(linear_sums_shared<Config>& shared, const li
   linear_norm<Config, Config::row_halves> norm;
   for (int pass = 0; pass < mine.passes(); ++pass) {
     const int tiles = mine.count_of(pass) * Config::tiles_of_group;
-    const written_columns<Config> columns(p, mine, pass);
+    const linear_epilogue<Config> epilogue(p, mine, pass);
     sums.clear();
     for (int step = arch::warp_id(); step < p.steps; step += Config::warps) {
       linear_factors<Config> factors;
@@ -335,7 +335,7 @@ KITTENS_DEVICE void multiply_groups(linear_sums_shared<Config>& shared, const li
     sums.share(shared.of_warp[pass % Config::sum_buffers][arch::warp_id()], tiles);
     if (normalized && pass == 0) norm.share(shared);
     group<Config::warps>::sync(1);
-    columns.write(shared);
+    epilogue.write(shared);
     // Before the next pass's sums; of two buffers, this one's next sums come behind the next
     // pass's.
     if constexpr (Config::sum_buffers == 1) group<Config::warps>::sync(1);

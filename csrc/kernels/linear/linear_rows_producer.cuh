@@ -145,7 +145,7 @@ class linear_rows_producer {
     for (int tile = producer_; tile < tiles; tile += Config::producers) {
 #pragma unroll
       for (int c = 0; c < Config::chunks; ++c) {
-        tma::load_async(
+        tma::load_async_evict_first(
             shared_.stage[stage].weight[c][tile], map, full,
             {.r = first + (p_.gated ? tile / 2 : tile), .c = next_.step * Config::chunks + c});
       }

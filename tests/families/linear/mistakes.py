@@ -65,8 +65,8 @@ MISTAKES = (
     ),
     in_pass(
         "sums_are_read_early",
-        "    group<Config::warps>::sync(1);\n    columns.write(",
-        "    columns.write(",
+        "    group<Config::warps>::sync(1);\n    epilogue.write(",
+        "    epilogue.write(",
         ORDERED,
     ),
     in_pass(
@@ -95,9 +95,21 @@ MISTAKES = (
     ),
     in_linear(
         "up_is_gate",
-        "stage.weight[2 * i + 1], p_.up, full, at)",
-        "stage.weight[2 * i + 1], p_.weight, full, at)",
+        "(stage.weight[1][0], p_.up[groups - 1], full, at)",
+        "(stage.weight[1][0], p_.weight[groups - 1], full, at)",
         WRONG,
+    ),
+    in_linear(
+        "a_last_pass_copies_as_many_groups_as_others",
+        "(stage.weight[0][0], p_.weight[groups - 1], full, at)",
+        "(stage.weight[0][0], p_.weight[Config::groups - 1], full, at)",
+        ".",
+    ),
+    in_linear(
+        "gate_and_up_take_turns_in_a_stage",
+        "stage.weight[i % kOfGroup][i / kOfGroup]",
+        "stage.weight[i / Config::groups][i % Config::groups]",
+        rf"UNINITIALISED|{WRONG}",
     ),
     in_pass(
         "gates_are_not_gated",
