@@ -37,7 +37,7 @@ KITTENS_DEVICE void with_corner(const corner& c, F f) {
   if constexpr (Rank == 5) f(c.at[0], c.at[1], c.at[2], c.at[3], c.at[4]);
 }
 
-template <int Rank>
+template <int Rank, bool EvictFirst = false>
 __global__ void loads(const __grid_constant__ arch::tensor_map map, corner c, int bytes,
                       uint8_t* out, int shared_bytes) {
   auto* full = reinterpret_cast<arch::mbarrier*>(arch::dynamic_shared());
@@ -52,7 +52,11 @@ __global__ void loads(const __grid_constant__ arch::tensor_map map, corner c, in
     arch::mbarrier_arrive_expect_bytes(full, bytes);
     with_corner<Rank>(c, [&](auto... at) {
       arch::tma_prefetch(&map, at...);
-      arch::tma_load(box, &map, full, at...);
+      if constexpr (EvictFirst) {
+        arch::tma_load_evict_first(box, &map, full, at...);
+      } else {
+        arch::tma_load(box, &map, full, at...);
+      }
     });
   }
   arch::sync_block();

@@ -6,7 +6,8 @@
 
 #include "kittens/arch/keywords.cuh"
 
-namespace kittens::arch::detail {
+namespace kittens::arch {
+namespace detail {
 
 KITTENS_DEVICE uint64_t evict_first_policy() {
   uint64_t policy;
@@ -20,4 +21,5 @@ KITTENS_DEVICE uint64_t evict_last_policy() {
   return policy;
 }
 
-}  // namespace kittens::arch::detail
+}  // namespace detail
+}  // namespace kittens::arch
