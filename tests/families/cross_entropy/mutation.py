@@ -143,6 +143,7 @@ LISTED: tuple[Listed, ...] = (
     # Few rows' total.
     Listed(ROW, "count_of_lane", "guard 1/2 never", UNCOUNTED),
     Listed(ROW, "count_of_lane", "result (less|more)", UNCOUNTED),
+    Listed(ROW, "count_of_lane", "term (less|more|double)", TUNING),  # loads at a time
     Listed(ROW, "add_up_losses", "start 1/6 .*", TUNING),
     Listed(ROW, "add_up_losses", "bound 1/7 shifted", "a step more, of no rows"),
     Listed(ROW, "add_up_losses", "guard 2/2 always", SAME_SUMS),

@@ -105,6 +105,12 @@ LISTED: tuple[Listed, ...] = (
     Listed(OF_DECAYS, "gates_of_lane::sum", "bound 1/2 shifted", "no lane has one 32 before it"),
     Listed(OF_DECAYS, "leave_decays", "limit 1/3 more", "all lanes have the total"),
     Listed(
+        "linear_attention_part_states.cuh",
+        "part_of_sequence::make_decays",
+        "limit 2/2 more",
+        "all lanes have the sum",
+    ),
+    Listed(
         "linear_attention_consumer.cuh",
         "linear_attention_consumer::store_own_scores",
         "term 5/11 less",
