@@ -74,6 +74,12 @@ NO_KEYS = "both are no keys"
 SUM_AGAIN = "a row's sum, which stands there once more, or zeros"
 
 LISTED: tuple[Listed, ...] = (
+    Listed(
+        OF_GENERIC_TILE,
+        "load_all_rows",
+        "bound shifted",
+        "16 bytes behind a head, which meet zeros or are not stored: seen only where they are NaN",
+    ),
     Listed(TILE, "attention_item", "start more", "no tile has such a number either"),
     Listed(TILE, "", "start more", "a name for what is no number"),
     # One thread of a group, whichever it is, and those that have nothing to wait for.
