@@ -78,7 +78,7 @@ LISTED: tuple[Listed, ...] = (
         OF_GENERIC_TILE,
         "load_all_rows",
         "bound shifted",
-        "16 bytes behind a head, which meet zeros or are not stored: seen only where they are NaN",
+        "NaN behind a head alone shows it: test_what_lies_behind_a_heads_columns_is_not_read",
     ),
     Listed(TILE, "attention_item", "start more", "no tile has such a number either"),
     Listed(TILE, "", "start more", "a name for what is no number"),

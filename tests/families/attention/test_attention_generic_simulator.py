@@ -145,6 +145,20 @@ def test_rows_that_jump(by):
         softmax.check_jump(by, FP16, "cpu", keys=200, large=True, width=96)
 
 
+@pytest.mark.parametrize("width", [40, 72, 136])
+def test_what_lies_behind_a_heads_columns_is_not_read(width):
+    """Other columns of the tensor, NaN, would make scores of it, whatever they are multiplied by."""
+    random = torch.Generator().manual_seed(width)
+    full = torch.full((3, 1, 70, 2, width + 8), torch.nan, dtype=torch.bfloat16)
+    q, k, v = full[..., :width]
+    for x in (q, k, v):
+        x.copy_(torch.randn(x.shape, generator=random))
+    with generic():
+        found = thunderkittens.attention(q, k, v)
+        expected = thunderkittens.attention(q.contiguous(), k.contiguous(), v.contiguous())
+    assert torch.equal(found, expected)
+
+
 def test_sinks_alone():
     with generic():
         softmax.check_sinks_alone("cpu", rows=64, keys=300)
