@@ -147,7 +147,7 @@ def test_rows_that_jump(by):
 
 @pytest.mark.parametrize("width", [40, 72, 136])
 def test_what_lies_behind_a_heads_columns_is_not_read(width):
-    """Other columns of the tensor, NaN, would make scores of it, whatever they are multiplied by."""
+    """NaN in other columns of the tensor would make scores NaN, whatever they are multiplied by."""
     random = torch.Generator().manual_seed(width)
     full = torch.full((3, 1, 70, 2, width + 8), torch.nan, dtype=torch.bfloat16)
     q, k, v = full[..., :width]
