@@ -209,6 +209,50 @@ TEST(the_first_rows_of_a_tile_come_alone) {
   }
 }
 
+// Tiles that lie one below the other, by one copy.
+template <class Tile>
+__global__ void fetch_tiles(const __grid_constant__ tma_map<Tile> map, coord at, int tiles,
+                            float* out) {
+  struct shared {
+    Tile tile[3];
+    semaphore full;
+  };
+  auto& s = *reinterpret_cast<shared*>(arch::dynamic_shared());
+  if (laneid() == 0) {
+    init_semaphore(s.full, 1);
+    expect_bytes(s.full, tiles * tma::bytes<Tile>);
+    tma::load_async(s.tile[0], map, s.full, at);
+  }
+  arch::sync_warp();
+  wait(s.full, 0);
+  for (int i = 0; i < tiles; ++i) scatter(out + i * Tile::num_elements, s.tile[i]);
+}
+
+TEST(tiles_one_below_the_other_come_at_once) {
+  using tile = st_bf<16, 64>;
+  const tensor<bf16> x{61, 123, 128};  // nearly four tiles high, and two wide
+  const std::vector<bf16> values = testing::exact_values<bf16>(x.size());
+  const buffer<bf16> in(values);
+  for (const int tiles : {1, 2, 3}) {
+    const auto map = tma_map<tile>::of_tiles(x.view(in.data()), tiles);
+    for (const coord at : {coord{0, 1, 0, 0}, coord{1, 0, 1, 1}, coord{0, 0, 2, 1}}) {
+      const buffer<float> out(size_t{3} * tile::num_elements);
+      run(fetch_tiles<tile>,
+          {.grid = {1}, .block = {32}, .shared_bytes = 3 * sizeof(tile) + sizeof(semaphore)}, map,
+          at, tiles, out.data());
+      const std::vector<float> got = out.get();
+      for (int i = 0; i < tiles; ++i) {
+        const auto from = got.begin() + i * tile::num_elements;
+        testing::check_tile<tile>({from, from + tile::num_elements}, [&](int r, int c) {
+          const int row = (int(at.r) + i) * tile::rows + r, col = int(at.c) * tile::cols + c;
+          if (!x.has(row, col)) return 0.0f;
+          return convert<float>(values[x.index(int(at.b), int(at.d), row, col)]);
+        });
+      }
+    }
+  }
+}
+
 // Each block of a cluster fetches one tile for all of them.
 template <class Tile>
 __global__ void share(const __grid_constant__ tma_map<Tile> map, float* out) {
