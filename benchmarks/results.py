@@ -22,8 +22,8 @@ from benchmarks.report import columns, figure_text, file_name
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "RESULTS.md"
 METHODS = {  # how a Result's `method` begins: what RESULTS.md says of it
-    "CUDA graph": "Where our call takes under 30 µs, or is one that decoding has in CUDA graphs, all "
-    "are timed as replays of a CUDA graph over rotating buffers.",
+    "CUDA graph": "Where our call takes under 30 µs, or is one that decoding has in CUDA graphs, "
+    "all are timed as replays of a CUDA graph over rotating buffers.",
     "median": "Where else it takes 30 µs or more, each call runs alone with the L2 cache flushed.",
     "sustained": "Where FLOPs are the limit, contenders run in turn under lasting load.",
     "host time": "Host times are taken with the GPU's queue empty.",
