@@ -26,11 +26,16 @@ KITTENS_DEVICE void cp_async(void* dst, const void* src, bool predicate = true) 
   }
 }
 
+// The destination passes through a permutation that changes nothing, for ptxas (12.8, 13.0) makes
+// an illegal instruction of a copy with a policy whose address is a uniform register and a lane's
+// offset: LDGSTS [R + UR], which has no place for both.
 KITTENS_DEVICE void cp_async_evict_first(void* dst, const void* src, bool predicate = true) {
-  asm volatile(
-      "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared_address(dst)),
-      "l"(__cvta_generic_to_global(src)), "r"(predicate ? 16 : 0), "l"(detail::evict_first_policy())
-      : "memory");
+  uint32_t to;
+  asm("prmt.b32 %0, %1, 0, 0x3210;" : "=r"(to) : "r"(shared_address(dst)));
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to),
+               "l"(__cvta_generic_to_global(src)), "r"(predicate ? 16 : 0),
+               "l"(detail::evict_first_policy())
+               : "memory");
 }
 
 KITTENS_DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
