@@ -10,19 +10,17 @@ namespace {
 
 // The form that the problem has, which is number I or a later one.
 template <class T, class Cache, int Kb, size_t I = 0>
-void launch_heads(const attention_decode_params& p, kittens::host::stream s) {
+void launch_from(const attention_decode_params& p, kittens::host::stream s) {
   constexpr decode_heads kHeads = kDecodeHeads[I];
   if constexpr (I + 1 < std::size(kDecodeHeads)) {
     const bool is_it = &decode_heads_of(p.problem) == &kDecodeHeads[I];
-    if (!is_it) return launch_heads<T, Cache, Kb, I + 1>(p, s);
+    if (!is_it) return launch_from<T, Cache, Kb, I + 1>(p, s);
   }
-  if constexpr (kHeads.e4m3 || sizeof(Cache) > 1) {
-    launch_decode<decode_config_of<T, kHeads, Cache, Kb>>(p, s);
-  }
+  if constexpr (kHeads.e4m3 || sizeof(Cache) > 1) launch_heads<T, kHeads, Cache, Kb>(p, s);
 }
 template <class T, class Cache>
 void launch_of_types(const attention_decode_params& p, kittens::host::stream s) {
-  kittens::host::for_block_shared_kb([&]<int Kb> { launch_heads<T, Cache, Kb>(p, s); });
+  kittens::host::for_block_shared_kb([&]<int Kb> { launch_from<T, Cache, Kb>(p, s); });
 }
 template <class T>
 void launch_of_type(const attention_decode_params& p, kittens::host::stream s) {

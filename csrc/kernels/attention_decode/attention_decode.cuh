@@ -1,6 +1,6 @@
 // attention_decode: blocks with equal parts of the tiles of keys (attention_decode_work.cuh).
 //
-// Memory-bound: keys and values are read once for each tile of 16 queries, past the first-level
+// Memory-bound: keys and values are read once for each tile of queries, past the first-level
 // cache, through a ring of each warp's own, in which loads run on from item to item. Where an item
 // ends, the warps add up what they have. Of an item that a block has alone it writes the output; of
 // one that it shares, its part, and the block that is the last to write one adds up all
@@ -148,15 +148,15 @@ KITTENS_DEVICE void end_segment(const decode_arguments& p, decode_shared<Config>
   auto* const records = part_records<Config>(p, 2 * team.team + (at.tile == 0 ? 1 : 0));
   item.add_up();
 #pragma unroll 1
-  for (int half = 0; half * kRows / 2 < rows.count; ++half) {
+  for (int tile = 0; tile < Config::row_tiles && tile * kProductRows < rows.count; ++tile) {
     team.sync(p);  // what the warps had before has been read
-    item.give(shared.exchanges[arch::warp_id()].part, at, half);
+    item.give(shared.exchanges[arch::warp_id()].part, at, tile);
     team.sync(p);
-    const int count = smaller(rows.count - half * kRows / 2, kRows / 2);
+    const int count = smaller(rows.count - tile * kProductRows, kProductRows);
 #pragma unroll 1
     for (int row = team.turn; row < count; row += team.step) {
       const auto sum = combine_warps<Config>(&shared.exchanges[team.first_warp()], team.step, row);
-      const int of_item = half * kRows / 2 + row;
+      const int of_item = tile * kProductRows + row;
       if (all) {
         const int key_head = key_head_of<Config>(rows.key_head);
         store_output<Config>(output_row(p, rows.b, key_head, rows.first + of_item), sum);
@@ -244,32 +244,39 @@ KITTENS_DEVICE void decode_range(const decode_arguments& p, const tile_sums& sum
   at.seek(p, sums, first);
   decode_ring<Config>& ring = shared.rings[arch::warp_id()];
   decode_loader<Config> loader(p, ring, at, team, end - first);
-#pragma unroll 1  // as below: what is run once is short, for code comes from memory, too
-  for (int i = 0; i < kSlots; ++i) loader.request();
-
   decode_item<Config> item(p, &shared.exchanges[arch::warp_id()]);
-  int mine = first + team.turn, slot = 0;
+  int mine = first + team.turn, requested = 0, slot = 0;
+  bool values = false;
 #pragma unroll 1
   for (int begin = first; begin < end;) {
     const int stop = smaller(end, begin - at.tile + at.tiles);
-    item.begin(at);
-    note_split<Config>(p, all, shared, team, at, begin, stop);
+    bool begun = false;
+    // What keeps the ring full fills it, too, for code that is run once comes from memory. The
+    // first queries are asked for behind one tile, not behind a ring of them.
 #pragma unroll 1
-    for (; mine < stop; mine += team.step) {
-#pragma unroll 1
-      for (int values = 0; values < 2; ++values) {
-        if (values) item.soften(at.first_key() + (mine - begin) * kKeys);
-        arch::cp_async_wait<kSlots - 1>();
-        arch::sync_warp();  // all lanes' copies have landed
-        if (values) {
-          item.add_values(ring.slots[slot]);
-        } else {
-          item.score(ring.slots[slot]);
-        }
-        arch::sync_warp();  // all have read them
-        loader.request();
-        slot = decode_ring<Config>::after(slot);
+    for (;; loader.request()) {
+      if (!begun && requested > 0) {
+        item.begin(at);
+        note_split<Config>(p, all, shared, team, at, begin, stop);
+        begun = true;
       }
+      if (requested < kSlots) {
+        ++requested;
+        continue;
+      }
+      if (mine >= stop) break;
+      if (values) item.soften(at.first_key() + (mine - begin) * kKeys);
+      arch::cp_async_wait<kSlots - 1>();
+      arch::sync_warp();  // all lanes' copies have landed
+      if (values) {
+        item.add_values(ring.slots[slot]);
+        mine += team.step;
+      } else {
+        item.score(ring.slots[slot]);
+      }
+      arch::sync_warp();  // all have read them
+      slot = decode_ring<Config>::after(slot);
+      values = !values;
     }
     end_segment<Config>(p, shared, team, at, item, stop - begin == at.tiles);
     if (stop < end) at.advance(p, stop - begin);

@@ -10,9 +10,10 @@
 
 namespace thunderkittens {
 
-inline constexpr int kDecodeRows = 16;  // of a tile of queries: query token × head of a group
-inline constexpr int kDecodeKeys = 32;  // of a tile of keys
-inline constexpr int kDecodeWarps = 8;  // of a block
+inline constexpr int kDecodeRows = 16;    // of a tile of queries: query token × head of a group
+inline constexpr int kDecodeFewRows = 8;  // … where all that a key head has are so few
+inline constexpr int kDecodeKeys = 32;    // of a tile of keys
+inline constexpr int kDecodeWarps = 8;    // of a block
 // Parts of a row that a warp has on their way at once: of one sequence with 8 key heads 132 blocks
 // have up to 18 of each, which then cost one trip to memory.
 inline constexpr int kDecodePartsAhead = 18;
@@ -85,7 +86,7 @@ inline const decode_heads& decode_heads_of(const attention_decode_problem& p) {
 struct attention_decode_params {
   attention_decode_problem problem;
   attention_decode_tensors tensors;
-  void* parts;  // [2 · teams, warps of a turn, kDecodeRows] records: Σ exp(s − max s) v of a row of
+  void* parts;  // [2 · teams, warps of a turn, decode_rows] records: Σ exp(s − max s) v of a row of
                 // a part of an item, max s and Σ exp(s − max s); s in powers of two
   int* counters;  // [blocks], 0: parts that have been written of the items a block ends with, or
                   // groups of parts; where an item may have more than kDecodeMostParts of them,
@@ -99,9 +100,14 @@ struct cache_append_params {
   cache_append_tensors tensors;
 };
 
-// Tiles of kDecodeRows that a key head's queries make, each a query token of a head.
+// Of a tile of queries.
+inline int decode_rows(const attention_decode_problem& p) {
+  return p.queries * (p.heads / p.key_heads) <= kDecodeFewRows ? kDecodeFewRows : kDecodeRows;
+}
+// Tiles of them that a key head's queries make, each a query token of a head.
 inline int64_t decode_row_tiles(const attention_decode_problem& p) {
-  return (p.queries * (p.heads / p.key_heads) + kDecodeRows - 1) / kDecodeRows;
+  const int64_t rows = decode_rows(p);
+  return (p.queries * (p.heads / p.key_heads) + rows - 1) / rows;
 }
 // By a form that has so many key heads an item.
 inline int64_t decode_items(const attention_decode_problem& p, int heads) {

@@ -56,11 +56,11 @@ KITTENS_DEVICE decode_row<Config> combine_warps(const decode_exchange<Config>* f
   using sum_of_row = decode_row<Config>;
   const int lane = arch::lane_id();
   float2 sums{-INFINITY, 0};
-  if (lane < count) sums = arch::load_shared(&first[lane * Config::warps].part.rows[row].sums);
+  if (lane < count) sums = arch::load_shared(&first[lane * Config::warps].part.row(row).sums);
   typename sum_of_row::run values[kTurns] = {};
 #pragma unroll
   for (int i = 0; i < kTurns; ++i) {
-    const float* const from = &first[i * Config::warps].part.rows[row].o[sum_of_row::column()];
+    const float* const from = &first[i * Config::warps].part.row(row).o[sum_of_row::column()];
     if (i < count) sum_of_row::access::load_shared(values[i], from);
   }
   sum_of_row sum;
@@ -77,7 +77,7 @@ struct part_range {
 template <class Config>
 KITTENS_DEVICE decode_record<Config>* part_records(const decode_arguments& p, int slot) {
   const int place = slot * Config::warps + team_place<Config::warps>::of_turn();
-  return static_cast<decode_record<Config>*>(p.parts) + place * kRows;
+  return static_cast<decode_record<Config>*>(p.parts) + place * Config::rows;
 }
 
 // What several teams have of a row.

@@ -1,6 +1,9 @@
 // attention_decode: what a warp computes of an item.
 //
 //   s = scale · q kᵀ in powers of two, p = 2^(s − m), m the largest s so far; o += p v, l += p
+//
+// Products are of the transposes, sᵀ = k qᵀ and oᵀ += vᵀ pᵀ: mma.sync has 16 rows, which keys and
+// columns fill, and 8 columns, of which a few queries leave less unused than of 16 rows.
 #pragma once
 
 #include <bit>
@@ -19,17 +22,25 @@ struct decode_record {
   float unused[kDecodeRecordFloats - 2];
 };
 
-// What one warp has of half the rows of an item.
+// What one warp has of 8 rows of an item, a product's columns.
 template <class Config>
 struct decode_part {
-  decode_record<Config> rows[kRows / 2];
+  KITTENS_DEVICE decode_record<Config>& row(int i) { return records[place(i)]; }
+  KITTENS_DEVICE const decode_record<Config>& row(int i) const { return records[place(i)]; }
+
+ private:
+  // Of rows 2 t and 2 t + 1 lane t of four has both: the four even rows lie in banks of their own.
+  KITTENS_DEVICE static int place(int row) { return row / 2 + row % 2 * (kProductRows / 2); }
+
+  decode_record<Config> records[kProductRows];
   float4 apart;  // parts lie 4 banks apart: the sums of a row are read at once
 };
 
 // What one warp adds to the scores of a tile of keys, which its slice of the columns gives, and to
 // those of the tile before, which the other one may still be reading.
+template <class Config>
 struct decode_scores {
-  float4 tiles[2][2 * kKeys / kBase][kWarp];
+  float4 tiles[2][Config::row_tiles * kKeys / kBase][kWarp];
   float4 apart;  // as above
 };
 
@@ -37,7 +48,7 @@ struct decode_scores {
 // item's end.
 template <class Config>
 union decode_exchange {
-  decode_scores scores;
+  decode_scores<Config> scores;
   decode_part<Config> part;
 };
 
@@ -103,6 +114,7 @@ class decode_item {
   using tile_type = typename Config::tile;
   static constexpr bool kFp8 = Config::is_fp8;
   static constexpr int kColTiles = Config::columns / kBase, kKeyTiles = kKeys / kBase;
+  static constexpr int kRowTiles = Config::row_tiles;  // of 8 queries
 
  public:
   KITTENS_DEVICE decode_item(const decode_arguments& p, decode_exchange<Config>* exchanges)
@@ -112,31 +124,35 @@ class decode_item {
     const auto* q = static_cast<const T*>(p.tensors.q) + at.b * p.q_strides.batch;
     const int key_head = key_head_of<Config>(at.key_head);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = row_of(at, half);
+    for (int h = 0; h < kRowTiles; ++h) {
+      const int row = at.first_row + h * kProductRows + arch::lane_id() / 4;
       const bool exists = row < p.rows();
-      const int token = exists ? p.by_group.of(row) : p.queries - 1;
+      const int token = token_of(row);
       const int head = key_head * p.group + (exists ? row - token * p.group : 0);
-      last[half] = at.keys.length - p.queries + token;
-      first[half] = last[half] - p.left;
       const T* data = q + token * p.q_strides.token + head * p.q_strides.head;
 #pragma unroll
       for (int i = 0; i < 2 * kColTiles; ++i) {
-        const int column = first_column<Config>() + column_of(i);
+        const int column = first_column<Config>() + query_column(i);
         const auto* pair = reinterpret_cast<const uint32_t*>(data + column);
         const bool has = exists && (!Config::is_padded || column < p.head_dim);
-        queries[i / 2][i % 2 * 2 + half] = has ? arch::load_global(pair) : 0;
+        queries[i / 2][h][i % 2] = has ? arch::load_global(pair) : 0;
       }
-      if constexpr (kFp8) take_as_halves(half, key_head);
-      m[half] = -INFINITY;
-      l[half] = 0;
+      if constexpr (kFp8) take_as_halves(h, key_head);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        last[h][j] = at.keys.length - p.queries + token_of(row_of(at, h, j));
+        first[h][j] = last[h][j] - p.left;
+        m[h][j] = -INFINITY;
+        l[h][j] = 0;
+      }
     }
     // The keys that all of the tile's queries see: the first row's are the earliest.
-    seen_by_all = {arch::shuffle(first[1], kWarp - 1), arch::shuffle(last[0], 0) + 1};
+    seen_by_all = {arch::shuffle(first[kRowTiles - 1][1], kWarp - 1),
+                   arch::shuffle(last[0][0], 0) + 1};
 #pragma unroll
-    for (int i = 0; i < 2 * kColTiles; ++i) {
+    for (int c = 0; c < kColTiles; ++c) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) o[i][j] = 0;
+      for (int i = 0; i < 4 * kRowTiles; ++i) o[c][i / 4][i % 4] = 0;
     }
   }
 
@@ -144,9 +160,9 @@ class decode_item {
   KITTENS_DEVICE void score(const tile_type& k) {
     using rows = rt<product, kBase, kBase>;
 #pragma unroll
-    for (int n = 0; n < 2 * kKeyTiles; ++n) {
+    for (int n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) s[n][i] = 0;
+      for (int i = 0; i < 4 * kRowTiles; ++i) s[n][i / 4][i % 4] = 0;
     }
     const int from = detail::matrix_row<rows, tile_type>(arch::lane_id());
 #pragma unroll
@@ -156,16 +172,15 @@ class decode_item {
         uint32_t words[4];
         arch::load_matrix<false>(
             words, &k.data[detail::moved_index<tile_type>(from, n * kBase, c * kBase)]);
+        if constexpr (kFp8) {
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {  // of 8 keys
-          const uint32_t left = words[i], right = words[2 + i];
-          float (&to)[4] = s[2 * n + i];
-          if constexpr (kFp8) {
-            multiply(to, queries[2 * c], {halves_of(left), halves_of(left >> 16)});
-            multiply(to, queries[2 * c + 1], {halves_of(right), halves_of(right >> 16)});
-          } else {
-            multiply(to, queries[c], {left, right});
+          for (int i = 0; i < 2; ++i) {  // of 16 bytes of a row
+            const uint32_t a = words[2 * i], b = words[2 * i + 1];
+            multiply(s[n], {halves_of(a), halves_of(b), halves_of(a >> 16), halves_of(b >> 16)},
+                     queries[2 * c + i]);
           }
+        } else {
+          multiply(s[n], words, queries[c]);
         }
       }
     }
@@ -178,34 +193,48 @@ class decode_item {
     if constexpr (Config::heads > 1) team_place<Config::warps>::sync_turn();  // they read together
     if (p.softcap != 0) cap();
     if (first_key < seen_by_all.first || first_key + kKeys > seen_by_all.length) mask(first_key);
-    float decay[2];
+    float decay[kRowTiles][2];
+    bool grows = false;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float most = m[half];
+    for (int h = 0; h < kRowTiles; ++h) {
 #pragma unroll
-      for (int n = 0; n < 2 * kKeyTiles; ++n) {
-        most = fmaxf(most, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
+      for (int j = 0; j < 2; ++j) {
+        float most = m[h][j];
+#pragma unroll
+        for (int n = 0; n < kKeyTiles; ++n) {
+          most = fmaxf(most, fmaxf(s[n][h][j], s[n][h][2 + j]));
+        }
+#pragma unroll
+        for (int mask = 4; mask < kWarp; mask *= 2) {
+          most = fmaxf(most, arch::shuffle_xor(most, mask));
+        }
+        const float base = without_infinity(most);
+        decay[h][j] = arch::exp2_approx(m[h][j] - base);
+        grows |= decay[h][j] != 1;
+        m[h][j] = most;
+        float sum = 0;
+#pragma unroll
+        for (int n = 0; n < kKeyTiles; ++n) {
+          s[n][h][j] = arch::exp2_approx(s[n][h][j] - base);
+          s[n][h][2 + j] = arch::exp2_approx(s[n][h][2 + j] - base);
+          sum += s[n][h][j] + s[n][h][2 + j];
+        }
+        l[h][j] = fmaf(l[h][j], decay[h][j], sum);
       }
-      most = fmaxf(most, arch::shuffle_xor(most, 1));
-      most = fmaxf(most, arch::shuffle_xor(most, 2));
-      const float base = without_infinity(most);
-      decay[half] = arch::exp2_approx(m[half] - base);
-      m[half] = most;
-      float sum = 0;
 #pragma unroll
-      for (int n = 0; n < 2 * kKeyTiles; ++n) {
-        s[n][2 * half] = arch::exp2_approx(s[n][2 * half] - base);
-        s[n][2 * half + 1] = arch::exp2_approx(s[n][2 * half + 1] - base);
-        sum += s[n][2 * half] + s[n][2 * half + 1];
-        weights[n / 2][n % 2 * 2 + half] = pack<product>(s[n][2 * half], s[n][2 * half + 1]);
+      for (int n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {  // of 8 keys
+          weights[n][h][i] =
+              arch::transpose_matrix(pack<product>(s[n][h][2 * i], s[n][h][2 * i + 1]));
+        }
       }
-      l[half] = fmaf(l[half], decay[half], sum);
     }
-    if (!arch::vote_any(decay[0] != 1 || decay[1] != 1)) return;
+    if (!arch::vote_any(grows)) return;
 #pragma unroll
-    for (int i = 0; i < 2 * kColTiles; ++i) {
+    for (int c = 0; c < kColTiles; ++c) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) o[i][j] *= decay[j / 2];
+      for (int i = 0; i < 4 * kRowTiles; ++i) o[c][i / 4][i % 4] *= decay[i / 4][i % 2];
     }
   }
 
@@ -220,67 +249,80 @@ class decode_item {
         uint32_t words[4];
         arch::load_matrix<true>(
             words, &v.data[detail::moved_index<tile_type>(from, n * kBase, c * kBase)]);
+        if constexpr (kFp8) {
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {  // of 16 bytes of a row
-          const uint32_t upper = words[i], lower = words[2 + i];
-          if constexpr (kFp8) {
-            const uint32_t a = by_columns(upper), b = by_columns(lower);
-            multiply(o[4 * c + 2 * i], weights[n], {halves_of(a), halves_of(b)});
-            multiply(o[4 * c + 2 * i + 1], weights[n], {halves_of(a >> 16), halves_of(b >> 16)});
-          } else {
-            multiply(o[2 * c + i], weights[n], {upper, lower});
+          for (int i = 0; i < 2; ++i) {  // of 16 bytes of a row
+            const uint32_t a = by_columns(words[i]), b = by_columns(words[2 + i]);
+            multiply(o[2 * c + i],
+                     {halves_of(a), halves_of(a >> 16), halves_of(b), halves_of(b >> 16)},
+                     weights[n]);
           }
+        } else {
+          multiply(o[c], words, weights[n]);
         }
       }
     }
   }
 
-  // Adds up l, of which each lane of a row has what its columns were.
+  // Adds up l, of which each lane of a row has what its keys were.
   KITTENS_DEVICE void add_up() {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      l[half] += arch::shuffle_xor(l[half], 1);
-      l[half] += arch::shuffle_xor(l[half], 2);
+    for (int i = 0; i < 2 * kRowTiles; ++i) {
+#pragma unroll
+      for (int mask = 4; mask < kWarp; mask *= 2) {
+        l[i / 2][i % 2] += arch::shuffle_xor(l[i / 2][i % 2], mask);
+      }
     }
   }
 
-  // Writes what has been added up of the rows of one half of the tile that exist.
-  KITTENS_DEVICE void give(decode_part<Config>& part, const tile_cursor& at, int half) const {
-    if (row_of(at, half) >= p.rows()) return;
-    decode_record<Config>& row = part.rows[arch::lane_id() / 4];
+  // Writes what has been added up of the rows of one tile of 8 that exist.
+  KITTENS_DEVICE void give(decode_part<Config>& part, const tile_cursor& at, int row_tile) const {
+    const auto of_tile = [&](const auto& values, int i) {
+      return row_tile > 0 ? values[kRowTiles - 1][i] : values[0][i];
+    };
 #pragma unroll
-    for (int i = 0; i < 2 * kColTiles; ++i) {
-      arch::store_shared(reinterpret_cast<float2*>(&row.o[column_of(i)]),
-                         half == 0 ? pair_of<0>(i) : pair_of<1>(i));
-    }
-    if (arch::lane_id() % 4 == 0) {
-      arch::store_shared(&row.sums, half == 0 ? float2{m[0], l[0]} : float2{m[1], l[1]});
+    for (int j = 0; j < 2; ++j) {
+      if (row_of(at, row_tile, j) >= p.rows()) continue;
+      decode_record<Config>& row = part.row(row_of_product(j));
+#pragma unroll
+      for (int c = 0; c < kColTiles; ++c) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          arch::store_shared(&row.o[value_column(c, i)], of_tile(o[c], 2 * i + j));
+        }
+      }
+      if (arch::lane_id() < 4) {
+        arch::store_shared(&row.sums, float2{of_tile(m, j), of_tile(l, j)});
+      }
     }
   }
 
  private:
-  // Of the rows that this lane holds: one in each half of the tile.
-  KITTENS_DEVICE int row_of(const tile_cursor& at, int half) const {
-    return at.first_row + arch::lane_id() / 4 + 8 * half;
+  // Of a product's columns, this lane's two.
+  KITTENS_DEVICE static int row_of_product(int j) { return arch::lane_id() % 4 * 2 + j; }
+  KITTENS_DEVICE static int row_of(const tile_cursor& at, int row_tile, int j) {
+    return at.first_row + row_tile * kProductRows + row_of_product(j);
   }
-  // Of the pairs of columns that it holds. Four elements of e4m3 are a word of ldmatrix, so there
-  // it is the pairs 2 i and 2 i + 1 that are neighbours.
-  KITTENS_DEVICE static int column_of(int i) {
+  // Of a row; of one that does not exist the last one.
+  KITTENS_DEVICE int token_of(int row) const {
+    return row < p.rows() ? p.by_group.of(row) : p.queries - 1;
+  }
+  // The first of a pair of columns of queries. Four elements of e4m3 are a word of ldmatrix, so
+  // there it is the pairs 2 i and 2 i + 1 that are neighbours.
+  KITTENS_DEVICE static int query_column(int i) {
     const int lane = arch::lane_id() % 4;
     return kFp8 ? i / 2 * 16 + lane * 4 + i % 2 * 2 : i * 8 + lane * 2;
   }
-  template <int Half>
-  KITTENS_DEVICE float2 pair_of(int i) const {
-    if constexpr (kFp8) {
-      return {o[i / 2 * 2][2 * Half + i % 2], o[i / 2 * 2 + 1][2 * Half + i % 2]};
-    } else {
-      return {o[i][2 * Half], o[i][2 * Half + 1]};
-    }
+  // Of o[c][..][2 i]. Of e4m3 a product's upper rows are the even columns.
+  KITTENS_DEVICE static int value_column(int c, int i) {
+    const int lane = arch::lane_id() / 4;
+    return c * kBase + (kFp8 ? lane * 2 + i : lane + i * 8);
   }
 
-  KITTENS_DEVICE static void multiply(float (&sum)[4], const uint32_t (&a)[4],
-                                      const uint32_t (&b)[2]) {
-    arch::mma_m16n8k16<product>(sum, a, b, sum);
+  KITTENS_DEVICE static void multiply(float (&sum)[kRowTiles][4], const uint32_t (&a)[4],
+                                      const uint32_t (&b)[kRowTiles][2]) {
+#pragma unroll
+    for (int h = 0; h < kRowTiles; ++h) arch::mma_m16n8k16<product>(sum[h], a, b[h], sum[h]);
   }
   // Of two columns of e4m3 of two keys: those of the first in the low half.
   KITTENS_DEVICE static uint32_t by_columns(uint32_t by_keys) {
@@ -290,36 +332,36 @@ class decode_item {
   // Queries as halves. Those of bf16 may be too large or too small for them, and are brought to
   // where the largest of the row is between 1 and 2; that and the scale of the keys are made up for
   // in the scores.
-  KITTENS_DEVICE void take_as_halves(int half, int key_head) {
-    scales[half] = p.scale;
+  KITTENS_DEVICE void take_as_halves(int h, int key_head) {
+    float row_scale = p.scale;  // of the row whose queries this lane has
     if (p.tensors.k_scale != nullptr) {
-      scales[half] *= arch::load_global(p.tensors.k_scale + key_head);
+      row_scale *= arch::load_global(p.tensors.k_scale + key_head);
     }
     if constexpr (!std::same_as<T, product>) {
       float values[2 * kColTiles][2], most = 0;
 #pragma unroll
       for (int i = 0; i < 2 * kColTiles; ++i) {
-        unpack<T>(values[i][0], values[i][1], queries[i / 2][i % 2 * 2 + half]);
+        unpack<T>(values[i][0], values[i][1], queries[i / 2][h][i % 2]);
         most = fmaxf(most, fmaxf(fabsf(values[i][0]), fabsf(values[i][1])));
       }
       most = fmaxf(most, arch::shuffle_xor(most, 1));
       most = fmaxf(most, arch::shuffle_xor(most, 2));
       const int exponent = larger(1, smaller(253, std::bit_cast<int>(most) >> 23));
       const float factor = std::bit_cast<float>((254 - exponent) << 23);
-      scales[half] *= std::bit_cast<float>(exponent << 23);
+      row_scale *= std::bit_cast<float>(exponent << 23);
 #pragma unroll
       for (int i = 0; i < 2 * kColTiles; ++i) {
-        queries[i / 2][i % 2 * 2 + half] =
-            pack<product>(values[i][0] * factor, values[i][1] * factor);
+        queries[i / 2][h][i % 2] = pack<product>(values[i][0] * factor, values[i][1] * factor);
       }
     }
+#pragma unroll
+    for (int j = 0; j < 2; ++j) scales[h][j] = arch::shuffle(row_scale, 4 * row_of_product(j));
   }
 
   KITTENS_DEVICE void scale() {
 #pragma unroll
-    for (int n = 0; n < 2 * kKeyTiles; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) s[n][i] *= kFp8 ? scales[i / 2] : p.scale;
+    for (int i = 0; i < kScores; ++i) {
+      score_at(i) *= kFp8 ? scales[i % kTileScores / 4][i % 2] : p.scale;
     }
   }
 
@@ -332,49 +374,51 @@ class decode_item {
     auto& other = exchanges[team_place<2>::of_turn() == 0 ? 1 : -1].scores.tiles[odd];
     odd = !odd;
 #pragma unroll
-    for (int n = 0; n < 2 * kKeyTiles; ++n) {
-      arch::store_shared(&own[n][lane], float4{s[n][0], s[n][1], s[n][2], s[n][3]});
+    for (int i = 0; i < kScores / 4; ++i) {
+      const float (&four)[4] = s[i / kRowTiles][i % kRowTiles];
+      arch::store_shared(&own[i][lane], float4{four[0], four[1], four[2], four[3]});
     }
     team_place<2>::sync_turn();
 #pragma unroll
-    for (int n = 0; n < 2 * kKeyTiles; ++n) {
-      const float4 more = arch::load_shared(&other[n][lane]);
-      s[n][0] += more.x;
-      s[n][1] += more.y;
-      s[n][2] += more.z;
-      s[n][3] += more.w;
+    for (int i = 0; i < kScores / 4; ++i) {
+      const float4 more = arch::load_shared(&other[i][lane]);
+      float (&four)[4] = s[i / kRowTiles][i % kRowTiles];
+      four[0] += more.x;
+      four[1] += more.y;
+      four[2] += more.z;
+      four[3] += more.w;
     }
   }
 
   KITTENS_DEVICE void cap() {
 #pragma unroll
-    for (int n = 0; n < 2 * kKeyTiles; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) s[n][i] = p.softcap * tanh_of(s[n][i]);
-    }
+    for (int i = 0; i < kScores; ++i) score_at(i) = p.softcap * tanh_of(score_at(i));
   }
 
   KITTENS_DEVICE void mask(int first_key) {
 #pragma unroll
-    for (int n = 0; n < 2 * kKeyTiles; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int key = first_key + n * 8 + arch::lane_id() % 4 * 2 + i % 2;
-        if (key < first[i / 2] || key > last[i / 2]) s[n][i] = -INFINITY;
-      }
+    for (int i = 0; i < kScores; ++i) {
+      const int key = first_key + i / kTileScores * kBase + i % 4 / 2 * 8 + arch::lane_id() / 4;
+      const int h = i % kTileScores / 4;
+      if (key < first[h][i % 2] || key > last[h][i % 2]) score_at(i) = -INFINITY;
     }
   }
+
+  // Number i of this lane's scores, and how many they are: of all, and of a tile of 16 keys.
+  static constexpr int kTileScores = 4 * kRowTiles, kScores = kKeyTiles * kTileScores;
+  KITTENS_DEVICE float& score_at(int i) { return s[i / kTileScores][i % kTileScores / 4][i % 4]; }
 
   const decode_arguments& p;
   decode_exchange<Config>* exchanges;  // this warp's, beside those of the others
   bool odd = false;                    // of add_slices' two places
-  uint32_t queries[kColTiles][4];      // 16 × 16 each, as a product's left side
-  float o[2 * kColTiles][4];           // 16 × 8 each, as its result
-  float s[2 * kKeyTiles][4];           // of a tile of keys; likewise
-  uint32_t weights[kKeyTiles][4];
-  float m[2], l[2];       // of this lane's rows
-  float scales[2];        // of their scores, where the cache is of e4m3
-  int first[2], last[2];  // the keys that they see
+  // Products' right sides, 16 columns or keys × 8 rows each: two words.
+  uint32_t queries[kColTiles][kRowTiles][2], weights[kKeyTiles][kRowTiles][2];
+  // And their results, 16 keys or columns × 8 rows each. A lane has two rows: elements 0 and 1, and
+  // again 2 and 3.
+  float s[kKeyTiles][kRowTiles][4], o[kColTiles][kRowTiles][4];
+  float m[kRowTiles][2], l[kRowTiles][2];       // of this lane's rows
+  float scales[kRowTiles][2];                   // of their scores, where the cache is of e4m3
+  int first[kRowTiles][2], last[kRowTiles][2];  // the keys that they see
   needed_keys seen_by_all;
 };
 

@@ -68,4 +68,13 @@ void launch_decode(const attention_decode_params& params, host::stream s) {
       decode_arguments_of(params, Config::heads));
 }
 
+// The form for as many rows as the problem has.
+template <class T, decode_heads Heads, class Cache, int SharedKb = kBlockSharedKb>
+void launch_heads(const attention_decode_params& params, host::stream s) {
+  if (decode_rows(params.problem) == kDecodeFewRows) {
+    return launch_decode<decode_config_of<T, Heads, Cache, kDecodeFewRows, SharedKb>>(params, s);
+  }
+  launch_decode<decode_config_of<T, Heads, Cache, kDecodeRows, SharedKb>>(params, s);
+}
+
 }  // namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET

@@ -64,7 +64,7 @@ int decode_share(const attention_decode_problem& p, int64_t blocks) {
 int64_t parts_bytes(const attention_decode_problem& p, int64_t blocks) {
   const int64_t teams = blocks * kDecodeWarps >> decode_share(p, blocks);
   const int64_t floats = decode_heads_of(p).columns + kDecodeRecordFloats;
-  const int64_t records = 2 * teams * decode_heads_of(p).warps() * kDecodeRows;
+  const int64_t records = 2 * teams * decode_heads_of(p).warps() * decode_rows(p);
   return records * floats * int64_t{sizeof(float)};
 }
 

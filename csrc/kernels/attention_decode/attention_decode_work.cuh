@@ -1,8 +1,9 @@
 // attention_decode: what there is to do, and who does it. The lengths are on the device, so each
 // warp finds out by itself.
 //
-//   item     a tile of 16 queries (token × head of the group) of one key head of one sequence; by
-//            pairs, of each of two neighbouring key heads, which count as one
+//   item     a tile of 16 queries (token × head of the group), or all, if they are 8 at most, of
+//            one key head of one sequence; by pairs, of each of two neighbouring key heads, which
+//            count as one
 //   tile     32 keys that an item needs, at a position that is a multiple of 32
 //   column   2^abreast items of a sequence whose keys lie side by side: what is read at once of a
 //            cache [.., token, key head, D] is one run of it
@@ -25,6 +26,7 @@ namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 using namespace kittens;
 
 inline constexpr int kRows = kDecodeRows, kKeys = kDecodeKeys, kWarps = kDecodeWarps;
+inline constexpr int kProductRows = kDecodeFewRows;
 inline constexpr int kPartsAhead = kDecodePartsAhead;
 static_assert(kPartsAhead <= kWarp, "lane i has the sums of part i");
 
@@ -134,7 +136,7 @@ struct tile_ranges {
   }
 };
 
-// An item: 16 rows, token × head of the group, of a key head; as many of them as exist.
+// An item: up to 16 rows, token × head of the group, of a key head.
 struct item_rows {
   int b, key_head, first, count;
 };

@@ -99,13 +99,17 @@ PAIRED = Case((200, 5), 1, 8, 2, 80, page=64, table=2048)
     ids=str,
 )
 def test_key_heads_that_a_turn_has(case, key_heads, tmp_path):
-    """Two of large caches, whose rows are side by side and no whole units of memory."""
+    """Two of large caches, whose rows are side by side and no whole units of memory.
+
+    And its queries are 8 rows of a product, or 16 if they are more.
+    """
     inputs = cases.make(case)
     with thunderkittens.backend("simulator", facts=tmp_path / "facts.json"):
         cases.run_case(case, inputs)
     (launch,) = json.loads((tmp_path / "facts.json").read_text())["launches"]
-    (heads,) = re.findall(r"(\d), \d+>", launch["instance"])
+    ((heads, rows),) = re.findall(r"(\d), (\d+), \d+>", launch["instance"])
     assert int(heads) == key_heads
+    assert int(rows) == (8 if case.tokens * case.heads // case.key_heads <= 8 else 16)
 
 
 @pytest.mark.parametrize("case", SOME, ids=str)

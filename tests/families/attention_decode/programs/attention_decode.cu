@@ -8,13 +8,13 @@ using namespace thunderkittens;
 using namespace thunderkittens::attention_decode_kernels;
 
 template <class Cache, bool ByPairs>
-void launch_heads(const attention_decode_params& p) {
+void launch(const attention_decode_params& p) {
   constexpr decode_heads kHeads = decode_heads_of(HEAD_DIM, ByPairs, sizeof(Cache) == 1);
-  launch_decode<decode_config_of<bf16, kHeads, Cache, SHARED_KB>>(p, nullptr);
+  launch_heads<bf16, kHeads, Cache, SHARED_KB>(p, nullptr);
 }
 
 void run(const attention_decode_params& p) {
-  if (p.problem.cache.e4m3) return launch_heads<fp8e4m3, false>(p);
-  if (p.problem.key_heads % 2 == 0) return launch_heads<bf16, true>(p);
-  launch_heads<bf16, false>(p);
+  if (p.problem.cache.e4m3) return launch<fp8e4m3, false>(p);
+  if (p.problem.key_heads % 2 == 0) return launch<bf16, true>(p);
+  launch<bf16, false>(p);
 }

@@ -179,7 +179,7 @@ void check_shared(const problem& is, int share) {
                                    .type = dtype::bfloat16};
   const int teams = is.blocks * kDecodeWarps >> share;
   const decode_heads& form = form_of(is);
-  const buffer<float> parts(2 * teams * form.warps() * kDecodeRows *
+  const buffer<float> parts(2 * teams * form.warps() * decode_rows(p) *
                             (form.columns + kDecodeRecordFloats));
   const buffer<int> counters(std::vector<int>(2 * is.blocks, 0));
   run({.problem = p,
@@ -246,6 +246,18 @@ TEST(a_tile_with_some_rows_of_its_second_half) {  // 12
            .key_heads = 2,
            .capacity = 40,
            .softcap = softcap});
+  }
+}
+TEST(eight_rows_and_nine) {  // which take products of 8 and of 16
+  for (const int heads : {2, 3}) {
+    for (const bool e4m3 : {false, true}) {
+      check({.lengths = {90, 5},
+             .queries = heads == 2 ? 4 : 3,
+             .heads = heads,
+             .key_heads = 1,
+             .capacity = 96,
+             .e4m3 = e4m3});
+    }
   }
 }
 TEST(heads_side_by_side_in_several_columns) {  // 2 of 6 items, 1 of 3

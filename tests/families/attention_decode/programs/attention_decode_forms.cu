@@ -7,8 +7,8 @@ namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 template <size_t I = 0>
 void launch_from(const attention_decode_params& p) {
   constexpr decode_heads kHeads = kDecodeHeads[I];
-  launch_decode<decode_config_of<bf16, kHeads, bf16>>(p, nullptr);
-  if constexpr (kHeads.e4m3) launch_decode<decode_config_of<bf16, kHeads, fp8e4m3>>(p, nullptr);
+  launch_heads<bf16, kHeads, bf16>(p, nullptr);
+  if constexpr (kHeads.e4m3) launch_heads<bf16, kHeads, fp8e4m3>(p, nullptr);
   if constexpr (I + 1 < std::size(kDecodeHeads)) launch_from<I + 1>(p);
 }
 
