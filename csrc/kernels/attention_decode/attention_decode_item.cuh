@@ -1,6 +1,7 @@
 // attention_decode: what a warp computes of an item.
 //
-//   s = scale · q kᵀ in powers of two, p = 2^(s − m), m the largest s so far; o += p v, l += p
+//   s = scale · q kᵀ in powers of two, p = 2^(s − m), m the largest s so far or up to
+//   kLargeExponent less; o += p v, l += p
 //
 // Products are of the transposes, sᵀ = k qᵀ and oᵀ += vᵀ pᵀ: mma.sync has 16 rows, which keys and
 // columns fill, and 8 columns, of which a few queries leave less unused than of 16 rows.
@@ -51,6 +52,9 @@ union decode_exchange {
   decode_scores<Config> scores;
   decode_part<Config> part;
 };
+
+// p is at most 2 to this, which float16 holds: rarely does a row's m have to move then.
+inline constexpr float kLargeExponent = 8;
 
 KITTENS_DEVICE float without_infinity(float m) { return m == -INFINITY ? 0.0f : m; }
 
@@ -186,32 +190,19 @@ class decode_item {
     }
   }
 
-  // p of s, as a product takes it; what has been added up is brought to its m.
+  // p of s, as a product takes it.
   KITTENS_DEVICE void soften(int first_key) {
     scale();
     if constexpr (Config::slices > 1) add_slices();
     if constexpr (Config::heads > 1) team_place<Config::warps>::sync_turn();  // they read together
     if (p.softcap != 0) cap();
     if (first_key < seen_by_all.first || first_key + kKeys > seen_by_all.length) mask(first_key);
-    float decay[kRowTiles][2];
-    bool grows = false;
+    rescale_if_large();
 #pragma unroll
     for (int h = 0; h < kRowTiles; ++h) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        float most = m[h][j];
-#pragma unroll
-        for (int n = 0; n < kKeyTiles; ++n) {
-          most = fmaxf(most, fmaxf(s[n][h][j], s[n][h][2 + j]));
-        }
-#pragma unroll
-        for (int mask = 4; mask < kWarp; mask *= 2) {
-          most = fmaxf(most, arch::shuffle_xor(most, mask));
-        }
-        const float base = without_infinity(most);
-        decay[h][j] = arch::exp2_approx(m[h][j] - base);
-        grows |= decay[h][j] != 1;
-        m[h][j] = most;
+        const float base = without_infinity(m[h][j]);
         float sum = 0;
 #pragma unroll
         for (int n = 0; n < kKeyTiles; ++n) {
@@ -219,7 +210,7 @@ class decode_item {
           s[n][h][2 + j] = arch::exp2_approx(s[n][h][2 + j] - base);
           sum += s[n][h][j] + s[n][h][2 + j];
         }
-        l[h][j] = fmaf(l[h][j], decay[h][j], sum);
+        l[h][j] += sum;
       }
 #pragma unroll
       for (int n = 0; n < kKeyTiles; ++n) {
@@ -229,12 +220,6 @@ class decode_item {
               arch::transpose_matrix(pack<product>(s[n][h][2 * i], s[n][h][2 * i + 1]));
         }
       }
-    }
-    if (!arch::vote_any(grows)) return;
-#pragma unroll
-    for (int c = 0; c < kColTiles; ++c) {
-#pragma unroll
-      for (int i = 0; i < 4 * kRowTiles; ++i) o[c][i / 4][i % 4] *= decay[i / 4][i % 2];
     }
   }
 
@@ -362,6 +347,41 @@ class decode_item {
 #pragma unroll
     for (int i = 0; i < kScores; ++i) {
       score_at(i) *= kFp8 ? scales[i % kTileScores / 4][i % 2] : p.scale;
+    }
+  }
+
+  // Brings m to the largest s of all lanes, and what has been added up to m, where an s is larger
+  // than m by so much that p would be large.
+  KITTENS_DEVICE void rescale_if_large() {
+    float most[kRowTiles][2];
+    bool large = false;
+#pragma unroll
+    for (int i = 0; i < 2 * kRowTiles; ++i) {
+      float& of_row = most[i / 2][i % 2];
+      of_row = m[i / 2][i % 2];
+#pragma unroll
+      for (int n = 0; n < kKeyTiles; ++n) {
+        of_row = fmaxf(of_row, fmaxf(s[n][i / 2][i % 2], s[n][i / 2][2 + i % 2]));
+      }
+      large |= of_row > m[i / 2][i % 2] + kLargeExponent;
+    }
+    if (!arch::vote_any(large)) return;
+    float decay[kRowTiles][2];
+#pragma unroll
+    for (int i = 0; i < 2 * kRowTiles; ++i) {
+      float& of_row = most[i / 2][i % 2];
+#pragma unroll
+      for (int mask = 4; mask < kWarp; mask *= 2) {
+        of_row = fmaxf(of_row, arch::shuffle_xor(of_row, mask));
+      }
+      decay[i / 2][i % 2] = arch::exp2_approx(m[i / 2][i % 2] - without_infinity(of_row));
+      m[i / 2][i % 2] = of_row;
+      l[i / 2][i % 2] *= decay[i / 2][i % 2];
+    }
+#pragma unroll
+    for (int c = 0; c < kColTiles; ++c) {
+#pragma unroll
+      for (int i = 0; i < 4 * kRowTiles; ++i) o[c][i / 4][i % 4] *= decay[i / 4][i % 2];
     }
   }
 

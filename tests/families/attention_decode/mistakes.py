@@ -159,12 +159,13 @@ MISTAKES = (
     ),
     in_item("keys_of_the_future_are_seen", " || key > last[h][i % 2]", "", WRONG),
     in_item("keys_before_the_window_are_seen", "key < first[h][i % 2] || ", "", WRONG),
-    in_item("the_sum_is_not_rescaled", "fmaf(l[h][j], decay[h][j], sum)", "l[h][j] + sum", WRONG),
+    in_item("the_sum_is_not_rescaled", "l[i / 2][i % 2] *= decay[i / 2][i % 2];", "", WRONG),
     in_item("the_output_is_not_rescaled", "*= decay[i / 4][i % 2];", "*= 1;", WRONG),
+    in_item("no_score_is_large", "kLargeExponent = 8", "kLargeExponent = 1000", WRONG),
     in_item(
         "the_output_is_rescaled_where_all_rows_are_raised",
-        "!arch::vote_any(grows)",
-        "!arch::vote_all(grows)",
+        "!arch::vote_any(large)",
+        "!arch::vote_all(large)",
         WRONG,
     ),
     in_item(
