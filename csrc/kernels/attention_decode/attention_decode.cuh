@@ -8,6 +8,7 @@
 #pragma once
 
 #include "kernels/attention_decode/attention_decode_combine.cuh"
+#include "kernels/attention_decode/attention_decode_item.cuh"
 
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 
@@ -73,8 +74,9 @@ class decode_loader {
     const auto* from = static_cast<const cache_type*>(cache) +
                        key_head_of<Config>(at.key_head) * strides.head + column;
     const auto copy = [&](int first, const cache_type* row) {
-      arch::cp_async_evict_first(&tile.data[detail::moved_index<tile_type>(to, first, 0)], row,
-                                 first + r >= unseen && first + r < end);
+      arch::cp_async_evict_first</*Uniform=*/false>(
+          &tile.data[detail::moved_index<tile_type>(to, first, 0)], row,
+          first + r >= unseen && first + r < end);
     };
     const bool reads = (kRead == kRuns || run < kRead) && (kWarp % kRuns == 0 || r < kRowsAtOnce);
     if (p.tiles_are_runs) {
@@ -148,15 +150,15 @@ KITTENS_DEVICE void end_segment(const decode_arguments& p, decode_shared<Config>
   auto* const records = part_records<Config>(p, 2 * team.team + (at.tile == 0 ? 1 : 0));
   item.add_up();
 #pragma unroll 1
-  for (int tile = 0; tile < Config::row_tiles && tile * kProductRows < rows.count; ++tile) {
+  for (int half = 0; half < Config::halves && half * kHalfRows < rows.count; ++half) {
     team.sync(p);  // what the warps had before has been read
-    item.give(shared.exchanges[arch::warp_id()].part, at, tile);
+    item.give(shared.exchanges[arch::warp_id()].part, at, half);
     team.sync(p);
-    const int count = smaller(rows.count - tile * kProductRows, kProductRows);
+    const int count = smaller(rows.count - half * kHalfRows, kHalfRows);
 #pragma unroll 1
     for (int row = team.turn; row < count; row += team.step) {
       const auto sum = combine_warps<Config>(&shared.exchanges[team.first_warp()], team.step, row);
-      const int of_item = tile * kProductRows + row;
+      const int of_item = half * kHalfRows + row;
       if (all) {
         const int key_head = key_head_of<Config>(rows.key_head);
         store_output<Config>(output_row(p, rows.b, key_head, rows.first + of_item), sum);
@@ -246,37 +248,33 @@ KITTENS_DEVICE void decode_range(const decode_arguments& p, const tile_sums& sum
   decode_loader<Config> loader(p, ring, at, team, end - first);
   decode_item<Config> item(p, &shared.exchanges[arch::warp_id()]);
   int mine = first + team.turn, requested = 0, slot = 0;
-  bool values = false;
+  const auto fill_ring = [&] {
+#pragma unroll 1  // as below: what is run once is short, for code comes from memory, too
+    for (; requested < kSlots; ++requested) loader.request();
+  };
+  if constexpr (!Config::queries_first) fill_ring();
 #pragma unroll 1
   for (int begin = first; begin < end;) {
     const int stop = smaller(end, begin - at.tile + at.tiles);
-    bool begun = false;
-    // What keeps the ring full fills it, too, for code that is run once comes from memory. The
-    // first queries are asked for behind one tile, not behind a ring of them.
+    item.begin(at);
+    if constexpr (Config::queries_first) fill_ring();
+    note_split<Config>(p, all, shared, team, at, begin, stop);
 #pragma unroll 1
-    for (;; loader.request()) {
-      if (!begun && requested > 0) {
-        item.begin(at);
-        note_split<Config>(p, all, shared, team, at, begin, stop);
-        begun = true;
+    for (; mine < stop; mine += team.step) {
+#pragma unroll 1
+      for (int values = 0; values < 2; ++values) {
+        if (values) item.soften(at.first_key() + (mine - begin) * kKeys);
+        arch::cp_async_wait<kSlots - 1>();
+        arch::sync_warp();  // all lanes' copies have landed
+        if (values) {
+          item.add_values(ring.slots[slot]);
+        } else {
+          item.score(ring.slots[slot]);
+        }
+        arch::sync_warp();  // all have read them
+        loader.request();
+        slot = decode_ring<Config>::after(slot);
       }
-      if (requested < kSlots) {
-        ++requested;
-        continue;
-      }
-      if (mine >= stop) break;
-      if (values) item.soften(at.first_key() + (mine - begin) * kKeys);
-      arch::cp_async_wait<kSlots - 1>();
-      arch::sync_warp();  // all lanes' copies have landed
-      if (values) {
-        item.add_values(ring.slots[slot]);
-        mine += team.step;
-      } else {
-        item.score(ring.slots[slot]);
-      }
-      arch::sync_warp();  // all have read them
-      slot = decode_ring<Config>::after(slot);
-      values = !values;
     }
     end_segment<Config>(p, shared, team, at, item, stop - begin == at.tiles);
     if (stop < end) at.advance(p, stop - begin);

@@ -2,7 +2,7 @@
 // blocks have of it. Always in the same order.
 #pragma once
 
-#include "kernels/attention_decode/attention_decode_item.cuh"
+#include "kernels/attention_decode/attention_decode_rows.cuh"
 
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 

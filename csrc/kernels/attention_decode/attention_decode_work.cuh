@@ -26,7 +26,7 @@ namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 using namespace kittens;
 
 inline constexpr int kRows = kDecodeRows, kKeys = kDecodeKeys, kWarps = kDecodeWarps;
-inline constexpr int kProductRows = kDecodeFewRows;
+inline constexpr int kHalfRows = kRows / 2;
 inline constexpr int kPartsAhead = kDecodePartsAhead;
 static_assert(kPartsAhead <= kWarp, "lane i has the sums of part i");
 

@@ -174,9 +174,9 @@ class quantized_feed {
     const int left = left_of(next_);
 #pragma unroll
     for (int row = 0; row < walk::rows; ++row) {
-      arch::cp_async_evict_first(&stage.bytes[row][lane_],
-                                 weight_ + byte + walk::ahead(row, p_) * p_.weight_stride,
-                                 walk::exists(row, left));
+      arch::cp_async_evict_first</*Uniform=*/false>(
+          &stage.bytes[row][lane_], weight_ + byte + walk::ahead(row, p_) * p_.weight_stride,
+          walk::exists(row, left));
     }
     if constexpr (weight::kScalesSums) {
       const auto* const scales = static_cast<const unsigned short*>(p_.tensors.weight_scale);

@@ -8,6 +8,7 @@ in_append = partial(Mistake, file="kernels/attention_decode/cache_append.cuh")
 in_combine = partial(Mistake, file="kernels/attention_decode/attention_decode_combine.cuh")
 in_decode = partial(Mistake, file="kernels/attention_decode/attention_decode.cuh")
 in_item = partial(Mistake, file="kernels/attention_decode/attention_decode_item.cuh")
+in_rows = partial(Mistake, file="kernels/attention_decode/attention_decode_rows.cuh")
 in_work = partial(Mistake, file="kernels/attention_decode/attention_decode_work.cuh")
 PADDED = "attention_decode HEAD_DIM=80 SHARED_KB=99"
 SLICED = "attention_decode HEAD_DIM=176 SHARED_KB=163"
@@ -19,27 +20,27 @@ ORDERED = r"nothing orders the two"
 MISTAKES = (
     in_decode(
         "tiles_are_read_before_they_have_landed",
-        "      arch::cp_async_wait<kSlots - 1>();\n",
+        "        arch::cp_async_wait<kSlots - 1>();\n",
         "",
         rf"cp_async|{WRONG}",
     ),
     in_decode(
         "other_lanes_copies_are_not_waited_for",
-        "      arch::sync_warp();  // all lanes' copies have landed\n",
+        "        arch::sync_warp();  // all lanes' copies have landed\n",
         "",
         ORDERED,
     ),
     in_decode(
         "a_place_is_requested_that_other_lanes_still_read",
-        "      arch::sync_warp();  // all have read them\n",
+        "        arch::sync_warp();  // all have read them\n",
         "",
         ORDERED,
     ),
     in_decode(
         "nothing_is_requested_in_the_loop",
-        "for (;; loader.request()) {",
-        "for (;;) {",
-        "nobody has written",
+        "        loader.request();\n        slot",
+        "        slot",
+        rf"{WRONG}|cp_async|{ORDERED}",
     ),
     in_decode(
         "a_ring_is_filled_by_one_too_few",
@@ -96,8 +97,8 @@ MISTAKES = (
     ),
     in_decode(
         "what_the_warps_have_is_read_early",
-        "at, tile);\n    team.sync(p);\n",
-        "at, tile);\n",
+        "at, half);\n    team.sync(p);\n",
+        "at, half);\n",
         ORDERED,
     ),
     in_decode(
@@ -157,15 +158,15 @@ MISTAKES = (
         "",
         WRONG,
     ),
-    in_item("keys_of_the_future_are_seen", " || key > last[h][i % 2]", "", WRONG),
-    in_item("keys_before_the_window_are_seen", "key < first[h][i % 2] || ", "", WRONG),
-    in_item("the_sum_is_not_rescaled", "l[i / 2][i % 2] *= decay[i / 2][i % 2];", "", WRONG),
-    in_item("the_output_is_not_rescaled", "*= decay[i / 4][i % 2];", "*= 1;", WRONG),
-    in_item("no_score_is_large", "kLargeExponent = 8", "kLargeExponent = 1000", WRONG),
+    in_item("keys_of_the_future_are_seen", " || key > last[row]", "", WRONG),
+    in_item("keys_before_the_window_are_seen", "key < first[row] || ", "", WRONG),
+    in_item("the_sum_is_not_rescaled", "l[i] *= decay[i];", "", WRONG),
+    in_item("the_output_is_not_rescaled", "*= decay[row_of_element(i)];", "*= 1;", WRONG),
+    in_item("no_score_is_large", "Config::few_rows ? 8 : 0;", "1000;", WRONG),
     in_item(
         "the_output_is_rescaled_where_all_rows_are_raised",
-        "!arch::vote_any(large)",
-        "!arch::vote_all(large)",
+        "!arch::vote_any(is_large(0) || is_large(1))",
+        "!arch::vote_all(is_large(0) || is_large(1))",
         WRONG,
     ),
     in_item(
@@ -174,7 +175,7 @@ MISTAKES = (
         "",
         WRONG,
     ),
-    in_item(
+    in_rows(
         "scales_of_values_are_left",
         "scale *= arch::load_global(p.tensors.v_scale + key_head)",
         "scale *= 1",
@@ -198,20 +199,20 @@ MISTAKES = (
     ),
     in_item(
         "scales_are_of_the_rows_whose_queries_a_lane_has",
-        "arch::shuffle(row_scale, 4 * row_of_product(j))",
+        "arch::shuffle(row_scale, 4 * row_of(i))",
         "row_scale",
         WRONG,
     ),
     in_item(
         "weights_are_keys_by_rows",
-        "arch::transpose_matrix(pack<product>(s[n][h][2 * i], s[n][h][2 * i + 1]))",
-        "pack<product>(s[n][h][2 * i], s[n][h][2 * i + 1])",
+        "arch::transpose_matrix(pair)",
+        "pair",
         WRONG,
     ),
     in_item(
-        "rows_of_the_second_tile_are_those_of_the_first",
-        "values[kRowTiles - 1][i]",
-        "values[0][i]",
+        "rows_of_the_second_half_are_those_of_the_first",
+        "give_row<1>(part, at, arch::lane_id() / 4)",
+        "give_row<0>(part, at, arch::lane_id() / 4)",
         WRONG,
     ),
     in_item(
@@ -243,8 +244,8 @@ MISTAKES = (
     ),
     in_item(
         "queries_of_all_slices_are_the_first",
-        "const int column = first_column<Config>() + query_column(i)",
-        "const int column = query_column(i)",
+        "const int column = first_column<Config>() + column_of(i)",
+        "const int column = column_of(i)",
         WRONG,
         program=SLICED,
     ),
@@ -255,10 +256,10 @@ MISTAKES = (
         WRONG,
         program=PADDED,
     ),
-    in_item("sinks_have_values", "l = fmaf(l, scale, arch::exp2_approx(sink - most));", "", WRONG),
+    in_rows("sinks_have_values", "l = fmaf(l, scale, arch::exp2_approx(sink - most));", "", WRONG),
     in_item(
         "lanes_keep_their_own_sums",
-        "l[i / 2][i % 2] += arch::shuffle_xor(l[i / 2][i % 2], mask);",
+        "l[i] += arch::shuffle_xor(l[i], mask);",
         "",
         WRONG,
     ),

@@ -3,7 +3,7 @@
 from tests.mutation.listing import NOT_BOUNDED, SAME, UNWATCHED, Listed
 from tests.mutation.program import Program
 
-PROGRAM, WIDE, ONE_PLACE = (  # rings of 6 tiles, of 2 and of 1, of e4m3 twice as many
+PROGRAM, WIDE, ONE_PLACE = (  # rings of 6 tiles, of 2 and of 1, of e4m3 4 and 2
     Program("attention_decode", "attention_decode", (f"HEAD_DIM={d}",), forms=(f"SHARED_KB={kb}",))
     for d, kb in ((64, 227), (128, 163), (128, 99))
 )
@@ -17,6 +17,7 @@ TARGETS = {
     f"{_FOLDER}/attention_decode.cuh": (PROGRAM, ONE_PLACE, WIDE, PADDED, SLICED),
     f"{_FOLDER}/attention_decode_combine.cuh": (PROGRAM, WIDE, PADDED, SLICED),
     f"{_FOLDER}/attention_decode_item.cuh": (PROGRAM, PADDED, SLICED),
+    f"{_FOLDER}/attention_decode_rows.cuh": (PROGRAM, PADDED, SLICED),
     f"{_FOLDER}/attention_decode_work.cuh": (PROGRAM, SLICED),
     f"{_FOLDER}/cache_append.cuh": (APPEND,),
 }

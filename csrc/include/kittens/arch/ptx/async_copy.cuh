@@ -26,12 +26,13 @@ KITTENS_DEVICE void cp_async(void* dst, const void* src, bool predicate = true) 
   }
 }
 
-// The destination passes through a permutation that changes nothing, for ptxas (12.8, 13.0) makes
-// an illegal instruction of a copy with a policy whose address is a uniform register and a lane's
-// offset: LDGSTS [R + UR], which has no place for both.
+// Of a copy with a policy to a uniform address plus a lane's offset ptxas (12.8, 13.0) makes LDGSTS
+// [R + UR], at which an H200 stops: an illegal instruction. A permutation that changes nothing
+// keeps it from seeing the sum. (tests/ptxas/test_copy_addresses.py: no kernel has one.)
+template <bool Uniform = true>
 KITTENS_DEVICE void cp_async_evict_first(void* dst, const void* src, bool predicate = true) {
-  uint32_t to;
-  asm("prmt.b32 %0, %1, 0, 0x3210;" : "=r"(to) : "r"(shared_address(dst)));
+  uint32_t to = shared_address(dst);
+  if constexpr (Uniform) asm("prmt.b32 %0, %0, 0, 0x3210;" : "+r"(to));
   asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to),
                "l"(__cvta_generic_to_global(src)), "r"(predicate ? 16 : 0),
                "l"(detail::evict_first_policy())

@@ -13,6 +13,7 @@ KITTENS_DEVICE void cp_async(void* dst, const void* src, bool predicate = true, 
   sim::stay_on_stack();
 }
 
+template <bool Uniform = true>
 KITTENS_DEVICE void cp_async_evict_first(void* dst, const void* src, bool predicate = true,
                                          KITTENS_CALL_SITE) {
   cp_async<16>(dst, src, predicate, site);
