@@ -80,6 +80,18 @@ LISTED: tuple[Listed, ...] = (
         "bound shifted",
         "NaN behind a head alone shows it: test_what_lies_behind_a_heads_columns_is_not_read",
     ),
+    Listed(
+        "attention/attention_backward_consumer.cuh",
+        "attention_backward_consumer::step",
+        "limit more",
+        "any lane may, for all have met",
+    ),
+    Listed(
+        "attention/attention_backward_bounds.cuh",
+        "add_keys",
+        "branch [12]/2 less",
+        "there is no key before the first either",
+    ),
     Listed(TILE, "attention_item", "start more", "no tile has such a number either"),
     Listed(TILE, "", "start more", "a name for what is no number"),
     # One thread of a group, whichever it is, and those that have nothing to wait for.

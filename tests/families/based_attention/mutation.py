@@ -53,6 +53,12 @@ LISTED: tuple[Listed, ...] = (
         "where none is asked for ahead, the first slice is multiplied twice, to the same",
     ),
     Listed(
+        "based_attention/based_attention_gradient.cuh",
+        "gradient_walk::contract",
+        "branch 1/2 more",
+        "a generic product asked for a slice sooner is the same",
+    ),
+    Listed(
         "based_attention/based_attention_contraction.cuh",
         "feature_contraction::turn_back",
         "guard 1/2 never",
